@@ -50,8 +50,13 @@ for command in (
 def describe_program() -> None:
     """Train, use and study models of the Transformer family.
 
-    A member is a named model, such as gpt or bert. A part is a building block of members, such as an attention pattern
-    or a positional bias. `kinformer COMMAND --help` explains a command.
+    \b
+    Words that all commands use:
+        member: a named model of the library, such as gpt or bert
+        part: a building block of models, such as an attention pattern
+        law: a property that parts are tested for, such as "reads no later token"
+
+    `kinformer COMMAND --help` explains a command.
 
     \b
     Examples:
@@ -83,9 +88,9 @@ def main() -> None:
 
 
 def limit_spinning(environ: MutableMapping[str, str]) -> None:
-    """Let waiting OpenMP threads sleep soon, unless the user has configured this.
+    """Let OpenMP threads that wait for work sleep soon, unless the user has configured this.
 
-    Call it before `import torch`.
+    Call it before `import torch`. A thread that waits without sleeping takes a core from other threads.
 
     environ: the environment variables; GOMP_SPINCOUNT is set in them.
     """

@@ -15,27 +15,32 @@ AdviceTask = Literal["lm", "mask", "classify"]
 def advise(
     *,
     task: Annotated[
-        AdviceTask, typer.Option(help="lm: generate text; mask: fill in hidden tokens; classify: label texts.")
+        AdviceTask,
+        typer.Option(
+            help="Task of the model: lm (generate text), mask (fill in hidden tokens) or classify (give each text a "
+            "label)."
+        ),
     ],
     data: Data,
     length: Length = LENGTH,
     memory: Annotated[
         str | None,
-        typer.Option(help="Memory that a training may use, such as 8GB; default: the free memory of this machine."),
+        typer.Option(help="Memory that the training may use, such as 8GB; default: the free memory of this machine."),
     ] = None,
     batch: Batch = BATCH,
     as_json: Json = False,
 ) -> None:
-    """Recommend members for a task that fit into the memory.
+    """Recommend members (named models) for a task and a memory.
 
     The table lists the members that fit into --memory at their default sizes, the one with the fewest multiplications
-    first. Below it are the facts that are unknown, such as quality and times that were never measured, or rows longer
-    than any that were counted. Commands to try the members follow. Nothing is trained.
+    first. Notes below the table say what is not known, such as a quality or a speed that was never measured. Rows
+    longer than any that were measured are noted too. Commands to try the members follow. This command trains nothing.
 
-    Memory and multiplications come from a table of `kinformer cost` at two row lengths. Values at other lengths are
-    interpolated or extrapolated. The order ignores quality, because little is known about which member learns best. The
-    first printed command finds out on your data. It compares the plain member, the best and the fastest member that
-    were measured against it, and the member with the fewest multiplications.
+    Memory and multiplications come from a table of the library, which holds the results of `kinformer cost` at two row
+    lengths. Values at other lengths are interpolated or extrapolated. The order ignores quality, because little is
+    known about which member learns best. The first printed command finds out on your data. It compares the baseline
+    (gpt, bert or bert_classifier), the members with the best measured quality and speed, and the member with the fewest
+    multiplications.
 
     \b
     Examples:

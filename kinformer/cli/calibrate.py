@@ -23,8 +23,8 @@ def _parse_search(text: str) -> int | str:
         return text
     if not text.isdecimal() or not 1 <= int(text) <= MOST:
         raise UserError(
-            f"--search {text}: give a number of draws from 1 to {MOST:,}, grid for every combination of --thresholds, "
-            "or coordinates to search layer by layer"
+            f"--search {text}: give a number of random combinations from 1 to {MOST:,}, grid for every combination of "
+            "--thresholds values, or coordinates to search layer by layer"
         )
     return int(text)
 
@@ -34,23 +34,32 @@ def calibrate(
     folder: Annotated[Path, trained_folder("of a member with early exits, such as calm.")],
     *,
     data: Data,
-    delta: Annotated[float, typer.Option(help="Largest allowed mean loss of a text, between 0 and 1.")] = 0.1,
+    delta: Annotated[
+        float,
+        typer.Option(
+            help="Largest allowed mean loss of the generated texts, between 0 and 1; --consistency defines the loss "
+            "of a text."
+        ),
+    ] = 0.1,
     epsilon: Annotated[
-        float, typer.Option(help="Allowed probability that the mean loss is above delta, between 0 and 1.")
+        float,
+        typer.Option(
+            help="Allowed probability that the mean loss of the generated texts is above --delta, between 0 and 1."
+        ),
     ] = 0.05,
     consistency: Annotated[
         Literal["textual", "risk"],
         typer.Option(
-            help="Loss of a text: textual is its distance from the full model's text; risk is its distance from the "
-            "true text minus the full model's distance."
+            help="Loss of a text that early exits generate: textual (its distance from the full model's text) or risk "
+            "(its distance from the true text, minus the full model's distance)."
         ),
     ] = "textual",
     search: Annotated[
         Any,
         typer.Option(
-            help="Search one threshold per layer instead of testing a threshold for all layers. N: try N random "
-            "combinations (10000 in the paper). grid: try every combination of the --thresholds values. coordinates: "
-            "change one layer at a time.",
+            help="Search one exit threshold per layer, instead of testing one threshold for all layers. N: try N "
+            "random combinations of thresholds (10000 in the paper on depth-adaptive Transformers). grid: try "
+            "every combination of --thresholds values. coordinates: change the threshold of one layer at a time.",
             metavar="N|grid|coordinates",
             parser=_parse_search,
         ),
@@ -58,52 +67,59 @@ def calibrate(
     within: Annotated[
         float | None,
         typer.Option(
-            help="With --search: largest loss of the metric compared with the full model, in units of the metric; "
-            f"default: {WITHIN:g}."
+            help="With --search: largest loss of the metric compared with all layers, in units of the metric, such as "
+            f"bits per byte; default: {WITHIN:g}."
         ),
     ] = None,
     samples: Annotated[
         int | None,
-        count("Number of texts; default: twice the number that a proof needs. With --search: rows; default: 256."),
+        count(
+            "Number of texts to generate; default: twice the number that a proof needs. With --search: number of rows "
+            "to measure; default: 256."
+        ),
     ] = None,
     thresholds: Annotated[
         int | None,
         typer.Option(
-            help=f"Number of threshold values to choose from; default: {TESTED}. With --search grid or coordinates: "
-            f"number of values for each layer; default: {GRID}.",
+            help=f"Number of exit thresholds to choose from; default: {TESTED}. With --search grid or coordinates: "
+            f"number of thresholds to try for each layer; default: {GRID}.",
             min=2,
             max=1000,
         ),
     ] = None,
     split: Split = "valid",
-    length: Annotated[int, count("Tokens of each prompt; with --search, tokens of each row.")] = PROMPT,
-    tokens: Annotated[int, count("Tokens to generate after each prompt.")] = TOKENS,
-    overwrite: Annotated[bool, flag("overwrite", "With --search: also replace a threshold that was proven.")] = False,
+    length: Annotated[int, count("Number of tokens in each prompt; with --search, in each measured row.")] = PROMPT,
+    tokens: Annotated[int, count("Number of tokens to generate after each prompt.")] = TOKENS,
+    overwrite: Annotated[
+        bool, flag("overwrite", "With --search: also replace an exit threshold that was proven without --search.")
+    ] = False,
     device: Device = None,
     member: Own = None,
     as_json: Json = False,
 ) -> None:
-    """Find out how early tokens may leave the layers of a model.
+    """Find exit thresholds, which let tokens skip layers of a model.
 
     In a model with early exits, such as calm, a token skips the remaining layers once its confidence reaches a
-    threshold. This command finds a low threshold that keeps the quality, and saves it in DIR/exits.json. `generate` and
-    `evaluate` use it from then on.
+    threshold. This command finds a low threshold that keeps the quality of the outputs, and saves it in DIR/exits.json.
+    `generate` and `evaluate` use it from then on.
 
-    The default is a proof by Learn then Test: with probability 1 - epsilon over texts drawn from the split, the mean
-    loss of the generated texts is at most delta. The loss of a text lies in [0, 1]. With --consistency textual it is
-    the distance from the full model's text. With --consistency risk it is the distance from the true text minus the
-    full model's distance from it, but at least 0. The distance is 1 - ROUGE-L, or the share of differing places for the
-    answers of a task. The texts are generated with the likeliest tokens, and the proof holds for that only. Thresholds
-    are tested in order, the safest first, with Hoeffding's bound. The last proven threshold is saved. If none is
-    proven, no token leaves early.
+    Without --search, the command tests one threshold for all layers with the method Learn then Test. The proof is about
+    texts generated for prompts of the split: with probability 1 - epsilon, their mean loss is at most delta. The loss
+    of a text lies in [0, 1]. With --consistency textual it is the distance from the text that the full model generates,
+    without early exits. With --consistency risk it is the distance from the true text, minus the distance of the full
+    model's text from the true text, but at least 0. The distance of two texts is 1 - ROUGE-L. For the answers of a
+    task, it is the share of tokens that differ. Each token is the likeliest one, so the proof does not hold for
+    sampling. Thresholds are tested with Hoeffding's bound, from late exits to early ones. The last proven threshold is
+    saved. If none is proven, no token skips a layer.
 
-    With --search the command finds one threshold for each layer instead, and proves nothing. It measures --samples rows
-    of --length tokens and generates no text. With N it tries N random combinations between 0 and 1, as in
-    depth-adaptive Transformers. With grid it tries every combination of --thresholds evenly spaced values, for a few
-    layers. With coordinates it changes one layer at a time, for many layers. DIR/exits.png shows the best combination
-    at each cost. The metric is in bits, or in the share of right answers. The command saves the cheapest combination
-    that is at most --within worse than the full model. A search replaces a proven threshold only with --overwrite. If
-    the threshold of a calm falls while a text is generated, the search determines the number that scales it.
+    With --search the command finds one threshold for each layer instead, and proves nothing. It measures the metric,
+    such as bits per byte or accuracy, on --samples rows of --length tokens, and generates no text. With N it tries N
+    random combinations of thresholds between 0 and 1, as in the paper on depth-adaptive Transformers. With grid it
+    tries every combination of --thresholds evenly spaced values, which suits a few layers. With coordinates it changes
+    the threshold of one layer at a time, which suits many layers. DIR/exits.png shows the best metric that was found at
+    each mean number of layers. The command saves the combination that uses the fewest layers and is at most --within
+    worse than all layers. A search replaces a proven threshold only with --overwrite. If a calm model lowers its
+    threshold in the course of a text, the search sets the number that scales the threshold.
 
     \b
     Examples:
@@ -167,14 +183,16 @@ def _check_search_options(ctx: typer.Context, search: "By | None", within: float
     if search is None:
         if within is not None:
             raise UserError(
-                "--within has no effect without --search; leave it out, or set the tested loss with --delta"
+                "--within has no effect without --search; leave it out, or set the largest allowed loss of texts "
+                "with --delta"
             )
         if overwrite:
             raise UserError(
-                "--overwrite has no effect without --search; leave it out: a test always replaces an earlier test"
+                "--overwrite has no effect without --search; leave it out: without --search, an earlier threshold "
+                "is always replaced"
             )
         return WITHIN
-    tolerance = "set the tolerance with --within"
+    tolerance = "set the allowed loss of the metric with --within"
     refuse_useless(ctx, "with --search, which proves nothing", "delta", instead=tolerance)
     refuse_useless(ctx, "with --search, which proves nothing and generates nothing", "epsilon", "consistency", "tokens")
     if isinstance(search, int):

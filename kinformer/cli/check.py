@@ -7,21 +7,35 @@ import typer
 
 
 def check(
-    file: Annotated[str, typer.Argument(help="Python file with EXAMPLES, or file.py:Name for one of its parts.")],
+    file: Annotated[
+        str,
+        typer.Argument(
+            help="Python file with a tuple EXAMPLES of functions that build your parts, or file.py:Name for one of "
+            "the parts."
+        ),
+    ],
     law: Annotated[
-        list[str] | None, typer.Option(help="Name of one law to test; give it again for more; default: all laws.")
+        list[str] | None,
+        typer.Option(
+            help="Name of one law (a property that parts are tested for), such as padding; give the option again for "
+            "more; "
+            "default: all laws."
+        ),
     ] = None,
-    seconds: Annotated[float, typer.Option(help="Time limit of each law, in seconds.", min=0.1)] = 60.0,
-    out: Annotated[Path | None, typer.Option(help="Folder for report.txt and pictures; default: none.")] = None,
+    seconds: Annotated[float, typer.Option(help="Time limit for testing each law, in seconds.", min=0.1)] = 60.0,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the report and pictures; default: no files are written.")
+    ] = None,
 ) -> int:
     """Test a part or member of your own against every law.
 
-    A law is a property that every part of some kinds must have, such as that padding changes no output. The file must
-    have a tuple EXAMPLES of functions that build the parts to test, such as EXAMPLES = (lambda: mine(d=16),).
+    A part is a building block of models, and a member is a named model. A law is a property that every part of some
+    kinds must have, such as that padding changes no output. The file must have a tuple EXAMPLES of functions that build
+    the parts to test, such as EXAMPLES = (lambda: mine(d=16),).
 
     The report has a verdict for each law, with the smallest example that breaks it. It also has drawings of the
-    patterns, and time and memory against the length of a row. The exit code is 0 if all laws hold and 1 if a law is
-    broken. It is 2 if the file cannot be tested, or if no law applies to it.
+    attention patterns, and the time and memory at several lengths of a row. The exit code is 0 if all laws hold and 1
+    if a law is broken. It is 2 if the file cannot be imported, or if no law applies to its examples.
 
     \b
     Examples:

@@ -19,17 +19,27 @@ STYLES = {"holds": "green", "does not hold": "red", "not resolved": "yellow"}
 
 def claim(
     ctx: typer.Context,
-    name: Annotated[str | None, typer.Argument(help="Name of a claim; without it, all claims are listed.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="Name of a claim of a paper that this command can measure; without it, all claims are listed."
+        ),
+    ] = None,
     *,
-    seeds: Annotated[int, typer.Option(help="Number of measurements, each with another seed.", min=2, max=1000)] = 3,
-    out: Annotated[Path, typer.Option(help="Folder for the picture and the report.")] = Path("claims"),
+    seeds: Annotated[
+        int,
+        typer.Option(help="Number of times that the claim is measured, each time with another seed.", min=2, max=1000),
+    ] = 3,
+    out: Annotated[
+        Path, typer.Option(help="Folder for the picture NAME.png and the report NAME.txt of the claim.")
+    ] = Path("claims"),
 ) -> None:
     """Measure a claim of a paper, and report whether it holds.
 
     Each measurement has a threshold that was fixed beforehand. The command writes NAME.txt with the numbers and
-    NAME.png with a picture, and prints a verdict. The verdict "holds" means that each effect exceeds two standard
-    errors over the seeds and meets its threshold. "does not hold" means that a threshold is missed by more than two
-    standard errors. "not resolved" means that neither is the case.
+    NAME.png with a picture, and prints a verdict. The verdict "holds" means that each measured effect exceeds two
+    standard errors over the seeds and meets its threshold. "does not hold" means that a threshold is missed by more
+    than two standard errors. "not resolved" means that neither is the case.
 
     \b
     Examples:

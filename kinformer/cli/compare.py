@@ -21,30 +21,51 @@ def compare(
         list[str],
         typer.Argument(
             callback=option_checks.members,
-            help="Members to compare, with keywords in brackets and quotes: gpt 'gpt(depth=2, heads=4)'.",
+            help="Members (named models) to compare; keywords stand in brackets, and then in quotes, as in gpt "
+            "'gpt(depth=2, heads=4)'.",
         ),
     ],
     *,
     data: options.Data,
     minutes: options.Minutes = None,
     steps: Annotated[
-        int | None, typer.Option(help="Optimiser steps of each member. Give one of --minutes, --steps and --flops.")
+        int | None,
+        typer.Option(
+            help="Number of optimiser steps to train each member. Give one of --minutes, --steps and --flops."
+        ),
     ] = None,
     flops: Annotated[
-        float | None, typer.Option(help="Additions and multiplications of each member, such as 1e13.")
+        float | None,
+        typer.Option(help="Additions and multiplications that the training of each member may take, such as 1e13."),
     ] = None,
     out: Annotated[Path, typer.Option(callback=option_checks.folder, help=options.OUT)],
     batch: options.Batch = options.BATCH,
     length: options.Length = options.LENGTH,
     lr: options.Rate = None,
-    lrs: Annotated[str | None, typer.Option(help="Learning rates to try for each member, such as 1e-3,3e-3.")] = None,
+    lrs: Annotated[
+        str | None,
+        typer.Option(
+            help="Learning rates to try for each member, such as 1e-3,3e-3; the best one on validation data is "
+            "measured on "
+            "test data."
+        ),
+    ] = None,
     match: Annotated[
         Literal["parameters"] | None,
-        typer.Option(help="Give all members about as many parameters as the first, by changing d or depth."),
+        typer.Option(
+            help="Give all members about as many parameters as the first one, by changing their width d or else their "
+            "depth."
+        ),
     ] = None,
     seed: options.Seed = options.SEED,
     seeds: Annotated[
-        int, typer.Option(help="Number of seeds to train each member with; 2 or more give intervals.", min=1, max=SEEDS)
+        int,
+        typer.Option(
+            help="Number of seeds; each member is trained once with each seed, and 2 or more give confidence intervals "
+            "of the results.",
+            min=1,
+            max=SEEDS,
+        ),
     ] = 1,
     device: options.Device = None,
     overwrite: options.Overwrite = False,
@@ -54,15 +75,15 @@ def compare(
     """Train several members on the same data, and compare them.
 
     All members get the same budget: --minutes, --steps or --flops. They train in turns of ten seconds, or of a part of
-    the steps, so that noise of the machine affects all of them equally. The result is a table with the metric, such as
-    bits per byte or accuracy. There is also a picture of the curves, and a sample that each member generates or fills
-    in. All members must have the same metric. Members that generate text and members that fill in hidden tokens cannot
-    be compared on a text.
+    the steps, so that other load of the machine affects all of them equally. The result is a table with the metric,
+    such as bits per byte or accuracy. There is also a picture of the metric in the course of the training, and a text
+    that each member generates or fills in. All members must have the same metric. Members that generate text and
+    members that fill in hidden tokens cannot be compared on a text.
 
-    With --seeds each member is trained with several seeds. If the intervals of two members overlap, the table reports
-    them as not resolved. With --lrs each member is trained at each of these rates. The rate that is best on validation
-    data is then measured on test data. The option --match parameters gives the other members about as many parameters
-    as the first, by changing `d`, or else `depth`.
+    With --seeds each member is trained with several seeds. If the confidence intervals of two members overlap, the
+    table reports them as not resolved: either may be better. With --lrs each member is trained at each of these
+    learning rates. The training that is best on validation data is then measured on test data. With --match parameters
+    the other members get about as many parameters as the first one, by another width `d` or else another `depth`.
 
     The folder --out holds results.json with all numbers, report.html with more pictures, curves.png, and for each
     member a folder that `generate` reads. If the command is stopped, the same command with --resume continues.

@@ -1,4 +1,4 @@
-"""The commands `kinformer datastore ...`: store a language model's states on disk, and search them."""
+"""The commands `kinformer datastore ...`: keep a model's inner states on disk, and search them."""
 
 import json
 import sys
@@ -16,10 +16,12 @@ from kinformer.lab.errors import FAILED, UserError, from_user
 Store = Annotated[
     Path,
     typer.Argument(
-        callback=option_checks.datastore, metavar="DS", help="Folder of a datastore, from `datastore build`."
+        callback=option_checks.datastore,
+        metavar="DS",
+        help="Folder of a datastore that `kinformer datastore build` wrote.",
     ),
 ]
-datastore = typer.Typer(help="Build and search a datastore of a language model's states.")
+datastore = typer.Typer(help="Build and search a datastore of a model's inner states.")
 
 
 @datastore.command("build")
@@ -31,13 +33,21 @@ def build(
     tap: Annotated[
         str,
         typer.Option(
-            help="Inner state that is stored as the key: last_ffn_input (the input of the last feed-forward layer), or "
-            "the name of another state, such as 3.1.input."
+            help="Inner state of the model that is stored as the key of each token: last_ffn_input (the input of the "
+            "last feed-forward layer), or the name of another state, such as 3.1.input (the input of sublayer 1 "
+            "within sublayer 3)."
         ),
     ] = "last_ffn_input",
-    dtype: Annotated[Literal["float16", "float32"], typer.Option(help="Number format of the keys.")] = "float16",
-    length: Annotated[int | None, count("Tokens in a window of text; default: as in training.")] = None,
-    stride: Annotated[int | None, count("Tokens from one window to the next; default: half a window.")] = None,
+    dtype: Annotated[
+        Literal["float16", "float32"], typer.Option(help="Number format in which the keys are stored.")
+    ] = "float16",
+    length: Annotated[
+        int | None, count("Number of tokens in each window of text that the model reads; default: as in training.")
+    ] = None,
+    stride: Annotated[
+        int | None,
+        count("Number of tokens from the start of a window of text to the start of the next; default: half a window."),
+    ] = None,
     index: Annotated[
         str | None,
         typer.Option(
@@ -45,8 +55,10 @@ def build(
             "default: none."
         ),
     ] = None,
-    append: Annotated[bool, flag("append", "Add the text to an existing datastore.")] = False,
-    resume: Annotated[bool, flag("resume", "Continue a build that was stopped.")] = False,
+    append: Annotated[
+        bool, flag("append", "Add the text to the datastore that the folder --out already holds.")
+    ] = False,
+    resume: Annotated[bool, flag("resume", "Continue a build of the datastore in --out that was stopped.")] = False,
     device: Device = None,
     member: Own = None,
     as_json: Json = False,
@@ -54,11 +66,11 @@ def build(
     """Build a datastore from a text.
 
     A datastore holds a pair for every token of the text: the model's inner state at the token, which is the key, and
-    the token that follows. `kinformer knn-lm` lets the model look up this datastore. It works only with the weights and
-    the tokenizer that built it.
+    the token that follows. `kinformer knn-lm` lets the model look up this datastore. The datastore works only with the
+    weights and the tokenizer that built it.
 
-    A killed build or a full disk loses at most one shard, which is 64 MiB of keys. With --resume it continues after the
-    last complete shard, and the files are the same as without the interruption.
+    If the build is killed or the disk is full, at most one shard is lost, which is 64 MiB of keys. With --resume the
+    build continues after the last complete shard, and the files are the same as without the interruption.
 
     \b
     Examples:
@@ -104,7 +116,8 @@ def build(
         raise UserError(go_on, ended_by(stop)) from stop
     if dropped_index and index is None:
         print(
-            f"removed the index ({dropped_index.search}), which lacks the new keys; --index builds one", file=sys.stderr
+            f"removed the search index ({dropped_index.search}), which lacks the new keys; --index builds a new one",
+            file=sys.stderr,
         )
     if index is not None:
         try:
@@ -123,13 +136,19 @@ def build(
 @datastore.command("index")
 def index_keys(
     store: Store,
-    name: Annotated[str, typer.Argument(help="Index: flat, hnsw, ivf or ivf_pq, such as ivf:lists=64,probes=4.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="Kind of index to build: flat, hnsw, ivf or ivf_pq; options follow a colon, as in "
+            "ivf:lists=64,probes=4."
+        ),
+    ],
 ) -> None:
     """Build an index that makes searches of a datastore faster.
 
-    From then on, searches use the index. The command prints which share of the 16 nearest keys the index finds. The
-    distances of the keys that it finds are exact. The index is stored beside the keys, and `datastore build --append`
-    removes it.
+    From then on, searches use the index, which may miss some of the nearest keys. The command prints which share of the
+    16 nearest keys the index finds. The distances of the keys that it finds are exact. The index is stored beside the
+    keys, and `datastore build --append` removes it.
 
     \b
     Examples:
@@ -145,7 +164,7 @@ def index_keys(
 
 @datastore.command("info")
 def info(store: Store, as_json: Json = False) -> None:
-    """Describe a datastore: its keys, its model and its texts.
+    """Describe a datastore: its keys, its index, its model and its texts.
 
     \b
     Examples:
@@ -163,17 +182,28 @@ def info(store: Store, as_json: Json = False) -> None:
 @datastore.command("search")
 def search(
     store: Store,
-    prompt: Annotated[str, typer.Option(help="Text; the state at its last token is the query.")],
-    k: Annotated[int, typer.Option(help="Number of neighbours to show.", min=1, max=10_000)] = 8,
-    exact: Annotated[bool, flag("exact", "Compare with every key, even if there is an index.")] = False,
-    model: Annotated[Path | None, typer.Option(help="Folder of the model, if it has moved.")] = None,
+    prompt: Annotated[
+        str,
+        typer.Option(
+            help="Text to look up; the model's inner state at its last token is compared with the keys of the "
+            "datastore."
+        ),
+    ],
+    k: Annotated[int, typer.Option(help="Number of nearest keys to show.", min=1, max=10_000)] = 8,
+    exact: Annotated[
+        bool, flag("exact", "Compare the prompt with every key, even if the datastore has an index for faster search.")
+    ] = False,
+    model: Annotated[
+        Path | None, typer.Option(help="Folder of the model that built the datastore, if it has moved since.")
+    ] = None,
     device: Device = None,
     member: Own = None,
     as_json: Json = False,
 ) -> None:
-    """Show the keys that are nearest to the state of a prompt.
+    """Show the keys of a datastore that are nearest to a prompt.
 
-    Each line shows the distance of a key, the text around it, and in brackets the token that followed.
+    A key is the model's inner state at a token of the stored text. The prompt is compared by the state at its last
+    token. Each line shows the distance of a key, the text around its token, and in brackets the token that followed.
 
     \b
     Examples:

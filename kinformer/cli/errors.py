@@ -28,9 +28,9 @@ def refuse_useless(context: Any, why: str, *names: str, instead: str = "") -> No
     """Raise UserError for an option that the user gave although it has no effect.
 
     context: Typer's context of the command.
-    why: the condition, such as "with --beam".
-    names: names of the options that have no effect under this condition.
-    instead: advice that gives the options an effect, such as "name a claim"; "" for none.
+    why: the condition under which the option has no effect, such as "with --beam".
+    names: parameter names of the options that have no effect under this condition.
+    instead: advice to the user that gives the options an effect, such as "name a claim"; "" for none.
     """
     advice = f"leave it out, or {instead}" if instead else "leave it out"
     spelled = {parameter.name: parameter.opts[0] for parameter in context.command.params}
@@ -44,7 +44,7 @@ def refuse_no_folder(out: Path, option: str = "--out") -> None:
     """Raise UserError if an output file cannot be created: it is a folder, or its folder does not exist.
 
     out: the output file.
-    option: the option that names it, for the message.
+    option: the option that names the file, for the message.
     """
     if out.is_dir():
         raise UserError(f"cannot write to {out}: it is a folder; {option} must name a file")
@@ -79,20 +79,20 @@ def print_warnings() -> Iterator[None]:
 
 
 def several() -> bool:
-    """Return True if torchrun started this process and others."""
+    """Return True if torchrun started this process as one of several."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
 
 
 def after_the_first() -> None:
-    """Wait 5 seconds in all processes of torchrun but the first, to print a shared error only once.
+    """Wait 5 seconds in all processes of torchrun except the first, to print a shared error once.
 
-    torchrun ends all processes when the first one fails. A process that still runs after the wait is the only one with
-    this error, and prints it.
+    torchrun ends all processes when the first one fails. So a process that still runs after the wait has an error that
+    the first process does not have, and prints it.
     """
     if several() and os.environ["RANK"] != "0":
         sleep(SECONDS)
 
 
 def debugging() -> bool:
-    """Return True if the user wants tracebacks: KINFORMER_DEBUG=1."""
+    """Return True if the user has set KINFORMER_DEBUG=1, which prints the traceback of an error."""
     return os.environ.get("KINFORMER_DEBUG") == "1"

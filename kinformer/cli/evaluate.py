@@ -26,34 +26,45 @@ def evaluate(
         list[str] | None,
         typer.Argument(
             callback=option_checks.changed,
-            help="Keywords of the member to change, such as memory=512; only those that do not change the weights.",
+            help="Keywords to change after the training, such as memory=512; only those that leave the shapes of the "
+            "weights unchanged.",
         ),
     ] = None,
     *,
     data: Data,
     split: Annotated[
-        Split, typer.Option(help="Part of the data to measure; all: each part that is not empty.")
+        Split,
+        typer.Option(help="Part of the data to measure: train, valid, test, or all for each part that is not empty."),
     ] = "test",
     length: Window = None,
     stride: Annotated[
         int | None,
         count(
-            "Read overlapping windows, each this many tokens after the previous one; default: half a "
+            "Read overlapping windows of the text, each this many tokens after the previous one; default: half a "
             "window, if the model was trained on windows."
         ),
     ] = None,
     full: Annotated[
-        bool, flag("full", "With windows: leave out tokens with fewer than length - stride tokens before them.")
+        bool,
+        flag(
+            "full",
+            "If the text is read in windows: do not score tokens with fewer than length - stride tokens before them.",
+        ),
     ] = False,
     lanes: Annotated[
-        int | None, count("Read the text in this many lanes in parallel, and carry the state; 1 reads it in one piece.")
+        int | None,
+        count(
+            "Cut the text into this many lanes, read the lanes in parallel, and carry the decoding state along each "
+            "lane; 1 reads the text in one piece."
+        ),
     ] = None,
     limit: Annotated[
         int | None,
         typer.Option(
             "--bytes",
-            help="Bytes to measure, in stretches spread over the split; with --lanes, its first bytes. For other data, "
-            "as many rows as hold this many bytes. Default: the whole split.",
+            help="Number of bytes of a text to measure, in pieces that are spread over the split; with --lanes, its "
+            "first bytes. For data other than text, as many rows as hold this many bytes. Default: the whole "
+            "split.",
             min=2,
             max=MOST,
         ),
@@ -62,7 +73,10 @@ def evaluate(
     datastore: Datastore = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Picture of numbers that the heads have learned, such as spans: a .png, .svg or .pdf."),
+        typer.Option(
+            help="File for a picture of numbers that the attention heads have learned, such as spans: .png, .svg or "
+            ".pdf."
+        ),
     ] = None,
     device: Device = None,
     member: Own = None,
@@ -76,20 +90,21 @@ def evaluate(
 
     A model that was trained on windows reads windows of --length tokens. Each window begins --stride tokens after the
     previous one, and only its new tokens are scored. So every token is scored once, with at least length - stride
-    tokens before it. The first window is an exception, unless --full leaves out its tokens with a shorter context. With
-    --full and --stride 1, only the last token of each window is scored, as in the paper by Al-Rfou et al. A model that
-    carries a state reads the text in --lanes in parallel, --length tokens at a time, and keeps its state within a lane.
-    With --stride it reads windows too. A masked model reads windows that do not overlap.
+    tokens before it. Only tokens of the first window have a shorter context, and --full leaves these out. With --full
+    and --stride 1, only the last token of each window is scored, as in the paper by Al-Rfou et al. A model that carries
+    a state from segment to segment, such as transformer_xl, reads the text in lanes. These are --lanes parallel pieces
+    of the text, read --length tokens at a time, and the state is kept within each lane. With --stride such a model
+    reads windows instead. A masked model reads windows that do not overlap.
 
-    Keywords that do not change the weights may be given other values, such as memory=512 for a transformer_xl. With
-    --knn the model looks up the datastore that `kinformer knn-lm` tuned it with.
+    Keywords that do not change the shapes of the weights may get other values than in training, such as memory=512 for
+    a transformer_xl. With --knn the model looks up the datastore that `kinformer knn-lm` tuned it with.
 
-    If `kinformer calibrate` has set thresholds for a member with early exits, tokens leave by them, unless keywords are
-    given. The metric with all layers is then printed too.
+    If `kinformer calibrate` has saved exit thresholds for a member with early exits, they decide at which layer tokens
+    exit, unless keywords are given. The metric with all layers is then printed too.
 
-    Some heads learn a number, such as the span of an adaptive_span or the alpha of a da_transformer. The number of each
-    head and layer is then printed, and drawn into --out. A number that depends on the token is averaged over all
-    measured tokens; with --split all, over the tokens of the last split.
+    The attention heads of some members learn a number, such as the span in adaptive_span or alpha in da_transformer.
+    The number of each head and layer is then printed, and drawn into --out. A number that depends on the token is
+    averaged over all measured tokens; with --split all, over the tokens of the last split.
 
     `kinformer train --help` explains --data.
 

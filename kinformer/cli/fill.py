@@ -1,4 +1,4 @@
-"""The command `kinformer fill`: fill in the blanks of a text with a masked model."""
+"""The command `kinformer fill`: fill in the gaps of a text with a masked model."""
 
 import json
 import os
@@ -23,17 +23,20 @@ def fill(
             help="Folder with a trained model of a member that fills in tokens, such as bert.",
         ),
     ],
-    text: Annotated[str, typer.Option(help=r"Text in which _ is a blank, \_ an underscore and \\ a backslash.")],
-    best: Annotated[int, typer.Option(help="Number of answers to show for each blank.", min=1)] = 5,
+    text: Annotated[
+        str, typer.Option(help=r"Text in which _ is a gap to fill in, \_ an underscore and \\ a backslash.")
+    ],
+    best: Annotated[int, typer.Option(help="Number of likeliest tokens to show for each gap of the text.", min=1)] = 5,
     device: Device = None,
     member: Own = None,
     as_json: Json = False,
 ) -> None:
-    """Fill in the blanks of a text with a masked model.
+    """Fill in the gaps of a text with a masked model.
 
-    Each blank is one token: a byte, unless the model was trained with a tokenizer. The command shows the likeliest
-    answers for each blank. Their probabilities are computed while all blanks are still empty. Below them it prints the
-    text with all blanks filled in one after the other, the most certain first. Later answers see the earlier ones.
+    Each gap, which is written _, is one token: a byte, unless the model was trained with a tokenizer. The command shows
+    the likeliest tokens for each gap. Their probabilities are computed while all gaps are still empty. Below them it
+    prints the text with all gaps filled in one after the other, the most certain first. So each token that is filled in
+    helps to find the later ones.
 
     \b
     Examples:
@@ -51,7 +54,9 @@ def fill(
     spelled = tokenizer_of_model(model)
     tokens = encode_blanks(os.fsencode(text), spelled.encode, model.mask).to(next(model.parameters()).device)
     if not bool((tokens == model.mask).any()):
-        raise UserError(r"there is no blank in the text; mark what to fill in with _ (an underscore itself is \_)")
+        raise UserError(
+            r"there is no gap to fill in the text; write _ for each missing token (an underscore itself is \_)"
+        )
     with from_user(ValueError, LookupError), print_warnings():
         warn_of_loss(model, re.split(rb"\\?_", os.fsencode(text)))
         probabilities = blank_probabilities(model, tokens)
@@ -69,7 +74,7 @@ def fill(
         print(for_stream(json.dumps(about, ensure_ascii=False)))
         return
     for number, row in enumerate(answers, 1):
-        print(f"blank {number}: " + ", ".join(f"{answer['text']!r} {answer['probability']:.3f}" for answer in row))
+        print(f"gap {number}: " + ", ".join(f"{answer['text']!r} {answer['probability']:.3f}" for answer in row))
     print(for_stream(whole))
 
 

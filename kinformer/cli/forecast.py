@@ -16,24 +16,32 @@ def forecast(
     ctx: typer.Context,
     folder: Annotated[Path, trained_folder("of a member that forecasts, such as informer.")],
     out: Annotated[
-        Path, typer.Option(help="FILE.csv for the next rows, or FILE.png for a picture of forecasts and true rows.")
+        Path,
+        typer.Option(
+            help="File to write: FILE.csv for the rows after the last row of the data, or FILE.png for a picture of "
+            "forecasts and true rows."
+        ),
     ],
     *,
     data: Data,
     split: Annotated[
-        Literal["train", "valid", "test"], typer.Option(help="With a .png: part of the data that the windows are from.")
+        Literal["train", "valid", "test"],
+        typer.Option(help="With --out FILE.png: part of the data whose windows are drawn."),
     ] = "test",
-    windows: Annotated[int, count("With a .png: number of windows, spread over the split.", MOST)] = 3,
+    windows: Annotated[
+        int, count("With --out FILE.png: number of windows to draw, spread over the part of the data.", MOST)
+    ] = 3,
     device: Device = None,
     member: Own = None,
 ) -> None:
     """Forecast the next rows of a time series.
 
     --out FILE.csv writes the rows that follow the last row of the file, in the units of the file. If the file has
-    dates, the new rows have them too. The file needs only as many rows as the context of the model.
+    dates, the new rows have them too. The file needs only as many rows as the model reads before a forecast.
 
     --out FILE.png draws windows of a split, for up to four of the forecast columns. Each window shows the known rows,
-    the true next rows, and the forecasts of the model, of a linear map, of the last row and of the last season.
+    the true next rows and the forecast of the model. It also shows three simple forecasts: a linear map, the last row
+    repeated, and the last season repeated.
 
     \b
     Examples:
@@ -56,7 +64,9 @@ def forecast(
 
     model = load_model(folder, member, device)
     if not isinstance(model, Forecaster):
-        raise UserError(f"this model reads {model.reads} and cannot forecast; use a member such as informer")
+        raise UserError(
+            f"this model reads {model.reads} data and cannot forecast; use a model of a member such as informer"
+        )
     with from_user(ValueError, OSError, ImportError), print_warnings():
         try:
             series = resolve(data).read()

@@ -21,61 +21,90 @@ BEAM = 1024  # maximum number of beams; each has its own state
 def generate(
     ctx: typer.Context,
     folder: Trained,
-    prompt: Annotated[str | None, typer.Option(help="Text to continue.")] = None,
-    prompts: Annotated[Path | None, typer.Option(help="File with one text to continue per line.")] = None,
-    source: Annotated[str | None, typer.Option(help="Source text, for a model that was trained on pairs.")] = None,
-    sources: Annotated[Path | None, typer.Option(help="File with one source text per line.")] = None,
+    prompt: Annotated[str | None, typer.Option(help="Text that the model continues.")] = None,
+    prompts: Annotated[Path | None, typer.Option(help="File of texts that the model continues, one per line.")] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            help="Source text, such as a question, for a model that was trained on pairs of source and target; it "
+            "generates "
+            "the target."
+        ),
+    ] = None,
+    sources: Annotated[
+        Path | None,
+        typer.Option(
+            help="File of source texts, one per line, for a model that was trained on pairs of source and target."
+        ),
+    ] = None,
     state: Annotated[
         Path | None,
         typer.Option(
-            callback=option_checks.state, help="File from `kinformer read`; continue after the text that it holds."
+            callback=option_checks.state,
+            help="File that `kinformer read` saved; the model continues the text that was read.",
         ),
     ] = None,
-    tokens: Annotated[int, count("Maximum number of tokens to generate.", MOST)] = 200,
+    tokens: Annotated[int, count("Maximum number of tokens to generate for each text.", MOST)] = 200,
     stop: Annotated[str | None, typer.Option(help="Text that ends the generation; it is kept in the output.")] = None,
     temperature: Temperature = None,
-    top_k: Annotated[int | None, typer.Option(help="Sample only from the k likeliest tokens.", min=1)] = None,
+    top_k: Annotated[
+        int | None, typer.Option(help="Sample each token only from this many likeliest tokens.", min=1)
+    ] = None,
     top_p: Annotated[
         float | None,
         typer.Option(
-            help="Sample only from the likeliest tokens that together have this probability, from above 0 to 1."
+            help="Sample each token only from the likeliest tokens that together have this probability, from above 0 "
+            "to 1."
         ),
     ] = None,
     beam: Annotated[
         int,
         typer.Option(
-            help="Number of beams; above 1, beam search for the likeliest text replaces sampling.", min=1, max=BEAM
+            help="Number of beams, which are texts continued at once; above 1, beam search for the likeliest text "
+            "replaces sampling.",
+            min=1,
+            max=BEAM,
         ),
     ] = 1,
     length_penalty: Annotated[
         float | None,
         typer.Option(
-            help="With --beam: exponent of the length penalty; 0 favours short texts, higher values long ones; "
-            "default: 0.6.",
+            help="With --beam: exponent of the length penalty of beam search; 0 favours short texts, higher values "
+            "long ones; default: 0.6.",
             min=0,
         ),
     ] = None,
     seed: Annotated[
         int,
-        typer.Option(help="Seed of the sampling; each further line or picture has the next one.", min=0, max=LAST_SEED),
+        typer.Option(
+            help="Seed of the sampling; each further text or picture has the next seed.", min=0, max=LAST_SEED
+        ),
     ] = SEED,
-    out: Annotated[Path | None, typer.Option(help="For pictures: FILE.png to write.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="For a model of pictures: FILE.png into which all generated pictures are written."),
+    ] = None,
     pictures: Annotated[
-        int | None, typer.Option(help="For pictures: number of pictures; default: 16.", min=1, max=PICTURES)
+        int | None,
+        typer.Option(help="For a model of pictures: number of pictures to generate; default: 16.", min=1, max=PICTURES),
     ] = None,
     enlarge: Annotated[
-        str | None, typer.Option(help="For a super-resolution model: pictures to enlarge, images=FOLDER.")
+        str | None,
+        typer.Option(help="For a super-resolution model: data with the pictures to enlarge, as images=FOLDER."),
     ] = None,
     label: Annotated[
         int | None,
         typer.Option(
-            help="For a model of pictures with classes=: class to draw, from 0; default: all classes in turn.", min=0
+            help="For a model that was trained on pictures with classes: number of the class to draw, from 0; default: "
+            "all classes in turn.",
+            min=0,
         ),
     ] = None,
     layers: Annotated[
         Path | None,
         typer.Option(
-            help="For a member with early exits, such as calm: FILE.png that shows how many layers each token used."
+            help="For a member with early exits, such as calm: FILE.png to write, which shows how many layers each "
+            "token used."
         ),
     ] = None,
     knn: Knn = False,
@@ -88,10 +117,10 @@ def generate(
 
     A single --prompt is printed with its continuation while the model generates. With --prompts FILE, all lines of the
     file are continued in one batch, and each text is printed after its number in brackets, such as [1]. Each line is
-    continued as it would be by itself, with a --seed one higher than the seed of the line before. With --json, each
-    text has its tokens, its log-probability, and whether it ended early, by --stop or by itself. Bytes that are not
-    UTF-8 are shown as �. A terminal also shows � for control characters other than newline and tab; a pipe or file gets
-    the characters themselves.
+    continued as it would be without the others, with a --seed one higher than the seed of the line before. With --json
+    the tokens and the log-probability of each text are printed too, and whether it ended before --tokens, by --stop or
+    at a token that ends texts. Bytes that are not UTF-8 are shown as �. A terminal also shows � for control characters
+    other than newline and tab; a pipe or file gets the characters themselves.
 
     If --temperature, --top-k and --top-p are all absent, tokens are sampled with temperature 0.6 and top-p 0.9. With
     --temperature 1 as the only one of the three, tokens are sampled from the model's own probabilities. With --beam the
@@ -100,9 +129,9 @@ def generate(
     A model that was trained on images=FOLDER generates pictures and writes them into one file, --out. Each picture has
     its own seed.
 
-    If `kinformer calibrate` has set thresholds for a member with early exits, tokens leave by them. The mean number of
-    layers per token is printed on stderr. With --layers the layers of each token are drawn; with --json they are
-    listed.
+    If `kinformer calibrate` has saved exit thresholds for a member with early exits, they decide how many layers each
+    token uses. The mean number of layers per token is printed on stderr. With --layers the number of layers of each
+    token is drawn; with --json it is listed.
 
     \b
     Examples:
@@ -170,8 +199,11 @@ def generate(
                 generation.print_texts(starts, written, milliseconds)
     generation.report_layers(model, written, layers, "" if calibration is None else ", as calibrated")
     if calibration is None and layers_can_be_left(model):
-        find = f"kinformer calibrate {folder} --data SPEC"
-        print(f"not calibrated: tokens leave at the member's own threshold; {find} finds one", file=sys.stderr)
+        find = f"kinformer calibrate {folder} --data KIND=PLACE"
+        print(
+            f"not calibrated: tokens exit early at the threshold that the member sets; {find} finds a tested one",
+            file=sys.stderr,
+        )
 
 
 def _refuse_empty(**texts: str | None) -> None:

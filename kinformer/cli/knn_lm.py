@@ -27,16 +27,25 @@ def knn_lm(
     *,
     datastore: Annotated[
         Path,
-        typer.Option(callback=option_checks.datastore, help="Folder from `kinformer datastore build` with this model."),
+        typer.Option(
+            callback=option_checks.datastore,
+            help="Folder of the datastore that `kinformer datastore build` built with this model.",
+        ),
     ],
     data: Data,
     k: Annotated[
-        int, typer.Option("--k", help="Maximum number of neighbours; smaller numbers are tried too.", min=1, max=MOST)
+        int,
+        typer.Option(
+            "--k",
+            help="Maximum number of nearest keys to look up for each token; smaller numbers are tried too.",
+            min=1,
+            max=MOST,
+        ),
     ] = K,
     cache: Annotated[
         int,
         typer.Option(
-            help="Size of a continuous cache, which also looks up this many of the previous tokens; 0: no cache.",
+            help="Number of previous tokens that a continuous cache looks up besides the datastore; 0: no cache.",
             min=0,
             max=MOST,
         ),
@@ -44,13 +53,19 @@ def knn_lm(
     index: Annotated[
         str | None,
         typer.Option(
-            help="Search: exact, flat, hnsw, ivf or ivf_pq; default: the index of the datastore, or else exact."
+            help="Search of the datastore: exact, flat, hnsw, ivf or ivf_pq; default: its index if it has one, else "
+            "exact."
         ),
     ] = None,
     length: Window = None,
     limit: Annotated[
         int | None,
-        typer.Option("--bytes", help="Bytes of valid and of test to measure; default: all.", min=2, max=MOST),
+        typer.Option(
+            "--bytes",
+            help="Number of bytes to measure of the validation data and of the test data; default: all.",
+            min=2,
+            max=MOST,
+        ),
     ] = None,
     device: Device = None,
     member: Own = None,
@@ -58,16 +73,17 @@ def knn_lm(
 ) -> None:
     """Tune a kNN-LM: a trained model that looks up a datastore.
 
-    A kNN-LM mixes two probabilities of the next token: the model's own, and the frequency of the token after similar
-    contexts in the datastore. Nothing is trained. The command chooses three numbers from a grid, in one pass over
-    validation data. They are the weight of the datastore (lambda), the number of neighbours (k), and the temperature of
-    their distances. With --cache it first chooses the weight and the flatness (theta) of the cache. It then measures
-    validation and test data with and without the datastore.
+    A kNN-LM mixes two probabilities of the next token: the probability by the model, and the frequency of the token
+    after similar contexts in the datastore. No weights are trained. The command chooses the three numbers of a grid
+    that give the fewest bits per byte on validation data, in one pass. They are the weight of the datastore (lambda),
+    the number of nearest keys (k), and the temperature of their distances. With --cache it first chooses the weight and
+    the flatness (theta) of a continuous cache, which looks up previous tokens. It then measures validation and test
+    data with and without the datastore.
 
     The numbers are saved in DIR/knn-lm.json, with a picture of the curves in DIR/knn-lm.png. `generate` and `evaluate`
-    use them with --knn. They search with the index from `datastore index`, or else exactly. Before it starts, the
-    command prints how many keys it searches, how often, and about how long that takes. A smaller --bytes takes less
-    time.
+    use them with --knn. They search with the index from `kinformer datastore index`, or exactly if there is none.
+    Before it starts, the command prints how many keys it searches, how often, and about how long that takes. A smaller
+    --bytes takes less time.
 
     \b
     Examples:

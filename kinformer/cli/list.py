@@ -14,12 +14,16 @@ from kinformer.lab.errors import UserError
 
 def list_parts(
     kind: Annotated[
-        str | None, typer.Argument(help="Kind to list, such as patterns or members; default: all kinds.")
+        str | None,
+        typer.Argument(
+            help="Kind of parts to list, such as patterns, or members for all named models; default: all kinds."
+        ),
     ] = None,
 ) -> None:
     """List all parts and members, by kind.
 
-    Each line has a kind, a name and one sentence. `kinformer show NAME` explains an entry.
+    A part is a building block of models, and a member is a named model. Each line has a kind, a name and one sentence
+    about the part or member. `kinformer show NAME` explains it.
 
     \b
     Examples:

@@ -27,9 +27,9 @@ def count(help: str, maximum: int = MOST) -> Any:
 
 
 def flag(name: str, help: str) -> Any:
-    """Return an option `--name`, such as a switch without a value.
+    """Return an option whose name on the command line is given, such as a switch without a value.
 
-    name: its name without dashes.
+    name: the option's name without dashes.
     help: its help text.
     """
     return typer.Option(f"--{name}", help=help)
@@ -47,19 +47,24 @@ Member = Annotated[
     str,
     typer.Argument(
         callback=option_checks.member,
-        help="Name of a member (`kinformer list members` shows all), or file.py:function for a member of your own.",
+        help="Name of a member, which is a named model (`kinformer list members` shows all), or file.py:function for a "
+        "member of your own.",
     ),
 ]
 Keywords = Annotated[
     list[str] | None,
     typer.Argument(
         callback=option_checks.keywords,
-        help="Keywords of the member, such as depth=2; `kinformer show MEMBER` explains them.",
+        help="Keywords that set the sizes and parts of the member, such as depth=2; `kinformer show MEMBER` explains "
+        "them.",
     ),
 ]
 Trained = Annotated[
     Path,
-    typer.Argument(callback=option_checks.trained_model, help="Folder with a trained model, from train or compare."),
+    typer.Argument(
+        callback=option_checks.trained_model,
+        help="Folder with a trained model that `kinformer train` or `kinformer compare` wrote.",
+    ),
 ]
 Data = Annotated[
     str,
@@ -74,24 +79,46 @@ Valid = Annotated[
     str | None,
     typer.Option(
         callback=option_checks.valid,
-        help="File or folder with validation data; all of --data is then for training. Default: a part of --data.",
+        help="File or folder with validation data; all of --data is then used for training. Default: a part of --data "
+        "is kept for validation.",
     ),
 ]
-OUT = "Folder for the results; it is created if it does not exist."
-Minutes = Annotated[float | None, typer.Option(help="Minutes of training, without the time of measurements.")]
-Batch = Annotated[int, count("Rows in a batch: windows, lanes, pairs or others; with env=, parallel environments.")]
+OUT = "Folder for the trained models and results; it is created if it does not exist."
+Minutes = Annotated[
+    float | None,
+    typer.Option(
+        help="Minutes of training (in a comparison, of each member); the time of measurements on validation data "
+        "does not "
+        "count."
+    ),
+]
+Batch = Annotated[
+    int,
+    count(
+        "Rows in each training batch, such as windows of a text or pairs; with --data env=ID, number of parallel "
+        "environments."
+    ),
+]
 Length = Annotated[
     int,
     count(
-        "Tokens in a row of text; for pairs, the longest source or target that is used; for env=, steps of a rollout."
+        "Tokens in each row of a text. For pairs: most tokens of a source or a target; longer pairs are left out. "
+        "With --data env=ID: steps in each environment between two updates."
     ),
 ]
-Split = Annotated[Literal["train", "valid", "test"], typer.Option(help="Part of the data to read.")]
-Window = Annotated[int | None, count("Tokens that the model reads at a time; default: as in training.")]
-Rate = Annotated[float | None, typer.Option(help="Highest learning rate; default: the member's own.")]
+Split = Annotated[
+    Literal["train", "valid", "test"], typer.Option(help="Part of the data to use: for training, validation or test.")
+]
+Window = Annotated[int | None, count("Number of tokens that the model reads at a time; default: as in training.")]
+Rate = Annotated[
+    float | None, typer.Option(help="Highest learning rate of the training; default: the rate that the member sets.")
+]
 Schedule = Annotated[
     ScheduleName | None,
-    typer.Option(is_eager=True, help="Shape of the learning-rate schedule after warm-up; default: the member's own."),
+    typer.Option(
+        is_eager=True,
+        help="Shape of the learning-rate schedule after the warm-up; default: the shape that the member sets.",
+    ),
 ]  # eager: --warmup is checked against it
 Warmup = Annotated[
     Any,  # the parser sets the type; Typer ignores the annotation
@@ -99,8 +126,8 @@ Warmup = Annotated[
         parser=option_checks.fraction_or_steps,
         callback=option_checks.warmup,
         metavar="PART|STEPS",
-        help="Length of the warm-up: a fraction of the training, such as 0.05, or a number of steps, such as 4000; "
-        "default: the member's own.",
+        help="Warm-up, in which the learning rate rises: a fraction of the training, such as 0.05, or a number of "
+        "steps, such as 4000. Default: the length that the member sets.",
     ),
 ]
 Betas = Annotated[
@@ -108,18 +135,25 @@ Betas = Annotated[
     typer.Option(
         parser=option_checks.betas,
         metavar="B1,B2",
-        help="Adam's decay rates of the gradient and its square, such as 0.9,0.98; default: the member's own.",
+        help="Decay rates with which the optimiser Adam averages the gradient and its square, such as 0.9,0.98; "
+        "default: the rates that the member sets.",
     ),
 ]
 Eps = Annotated[
     float | None,
     typer.Option(
         callback=option_checks.eps,
-        help="Constant that Adam adds to its denominator, such as 1e-9; default: the member's own.",
+        help="Constant that the optimiser Adam adds to its denominator, such as 1e-9; default: the constant that the "
+        "member sets.",
     ),
 ]
 Seed = Annotated[
-    int, typer.Option(help="Seed of the initial weights, the training batches and the samples.", min=0, max=LAST_SEED)
+    int,
+    typer.Option(
+        help="Seed of the random numbers for initial weights, training batches and generated samples.",
+        min=0,
+        max=LAST_SEED,
+    ),
 ]
 Temperature = Annotated[
     float | None,
@@ -130,27 +164,36 @@ Temperature = Annotated[
     ),
 ]
 Overwrite = Annotated[
-    bool, typer.Option("--overwrite", is_eager=True, help="Replace a model or a comparison that is already in --out.")
+    bool,
+    typer.Option(
+        "--overwrite", is_eager=True, help="Replace the model or comparison that the folder --out already holds."
+    ),
 ]
 Resume = Annotated[
-    bool, typer.Option("--resume", is_eager=True, help="Continue the run in --out that was stopped.")
+    bool,
+    typer.Option(
+        "--resume", is_eager=True, help="Continue the training or comparison in the folder --out that was stopped."
+    ),
 ]  # eager, both: --out is checked against them
 Own = Annotated[
     str | None,
     typer.Option(
-        callback=option_checks.member, help="file.py:function that built the model, if it is a member of your own."
+        callback=option_checks.member,
+        help="Member that built the model, as file.py:function; needed only for a member of your own.",
     ),
 ]
-Knn = Annotated[bool, flag("knn", "Look up the datastore that this model was tuned with by `kinformer knn-lm`.")]
+Knn = Annotated[bool, flag("knn", "Let the model look up the datastore that `kinformer knn-lm` tuned it with.")]
 Datastore = Annotated[
     Path | None,
     typer.Option(
         callback=option_checks.datastore,
-        help="New place of that datastore, or of a spalm model's datastore, if it has moved; implies --knn.",
+        help="New folder of the datastore that `kinformer knn-lm` tuned the model with, if it has moved; implies "
+        "--knn. For a spalm model: new folder of the datastore that it was trained with.",
     ),
 ]
 Device = Annotated[
-    str | None, typer.Option(help="Device: cpu, cuda or cuda:1; default: the GPU if there is one, else cpu.")
+    str | None,
+    typer.Option(help="Device to compute on: cpu, cuda or cuda:1; default: the GPU if there is one, else cpu."),
 ]
 Json = Annotated[bool, flag("json", "Print the result as JSON, for programs.")]
 
@@ -159,7 +202,7 @@ BATCH, LENGTH, SEED = 4, 128, 0
 
 
 def settings(ctx: typer.Context) -> dict[str, Any]:
-    """Return the options of a command that are settings of a training, by name.
+    """Return the values of a command's training options, such as --batch and --lr, by name.
 
     ctx: Typer's context of the command.
     """

@@ -1,4 +1,4 @@
-"""The command `kinformer read`: read a long text once, and save the state of the model after it."""
+"""The command `kinformer read`: read a long text once, and save the model's decoding state."""
 
 import json
 import math
@@ -24,18 +24,20 @@ CHUNK = 512  # tokens that a model reads at a time
 
 def read(
     folder: Trained,
-    file: Annotated[Path, typer.Argument(help="Text file to read.")],
-    save: Annotated[Path, typer.Option(help="File for the state of the model after the text.")],
-    overwrite: Annotated[bool, flag("overwrite", "Replace an existing file.")] = False,
+    file: Annotated[Path, typer.Argument(help="Text file that the model reads.")],
+    save: Annotated[
+        Path, typer.Option(help="File into which the decoding state of the model after the text is written.")
+    ],
+    overwrite: Annotated[bool, flag("overwrite", "Replace the file --save if it exists.")] = False,
     device: Device = None,
     member: Own = None,
     as_json: Json = False,
 ) -> None:
-    """Read a long text once, and save the state of the model.
+    """Read a long text once, and save the model's decoding state.
 
-    `kinformer generate --state FILE` continues from this state, as often as you like, with the same result as if the
-    model had read the text again. The state works only with the weights that made it. The file has the safetensors
-    format, with a JSON header.
+    The decoding state is all that the model keeps of a text, such as keys and values. `kinformer generate --state FILE`
+    continues from it, as often as you like, with the same result as if the model had read the text again. The state
+    works only with the weights that made it. The file has the safetensors format, with a JSON header.
 
     \b
     Examples:
@@ -76,7 +78,9 @@ def read(
         record = {"folder": str(folder), "file": str(file), "bytes": size, "tokens": reading.tokens, "state": str(save)}
         print(json.dumps({**record, "state_bytes": state_bytes, "seconds": round(seconds, 3)}, indent=2))
         return
-    print(f"{file}: {reading.tokens:,} tokens read in {clock(seconds)}; {state_bytes:,} bytes of state in {save}")
+    print(
+        f"{file}: {reading.tokens:,} tokens read in {clock(seconds)}; {state_bytes:,} bytes of decoding state in {save}"
+    )
     print(f"to continue from it: kinformer generate {folder} --state {save} --prompt TEXT", file=sys.stderr)
 
 

@@ -19,20 +19,29 @@ def show(
         list[str],
         typer.Argument(
             metavar="WORDS...",
-            help="A name from `kinformer list`; or a public function such as attend, an expression such as "
-            "'Causal() & Band(64)', file.py:Name, or a topic such as sparse. Keywords such as d=64 may follow.",
+            help="Name from `kinformer list`; or a public function such as attend, a pattern such as 'Causal() & "
+            "Band(64)', file.py:Name, or a topic such as sparse. Keywords of a member, such as d=64, may follow.",
         ),
     ],
-    length: Annotated[int | None, count("Positions to draw; default: enough to show the pattern.", MOST)] = None,
-    cost: Annotated[bool, flag("cost", "Also measure time and memory at several lengths on this machine.")] = False,
+    length: Annotated[
+        int | None, count("Number of token positions to draw; default: enough to show the attention pattern.", MOST)
+    ] = None,
+    cost: Annotated[
+        bool,
+        flag("cost", "Also measure the time and memory of the part or member at several row lengths, on this machine."),
+    ] = False,
     out: Annotated[
-        Path | None, typer.Option(help="File for the pictures: .png, .svg or .pdf; default: only text.")
+        Path | None,
+        typer.Option(
+            help="File for the pictures: .png, .svg or .pdf; default: they are only drawn with characters in the "
+            "terminal."
+        ),
     ] = None,
 ) -> None:
     """Explain a part or member, and draw its attention pattern.
 
-    The page has the description, the equation and the arguments, and pictures that show which key each query reads.
-    Helper classes come last.
+    A part is a building block of models, and a member is a named model. The page has the description, the equation and
+    the arguments, and pictures of the keys that each query attends to. Helper classes of the part come last.
 
     \b
     Examples:

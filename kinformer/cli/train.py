@@ -38,15 +38,28 @@ def train(
     betas: options.Betas = None,
     eps: options.Eps = None,
     seed: options.Seed = options.SEED,
-    clip: Annotated[float, typer.Option(help="Largest norm of the gradient; larger ones are scaled down.")] = 1.0,
+    clip: Annotated[
+        float, typer.Option(help="Largest norm of the gradient; a larger gradient is scaled down to it.")
+    ] = 1.0,
     accumulate: Annotated[
-        int, typer.Option(help="Micro-batches per batch; more take less memory, and draw other dropout.", min=1)
+        int,
+        typer.Option(
+            help="Number of micro-batches into which each batch is split; more micro-batches take less memory, and "
+            "change "
+            "the random dropout.",
+            min=1,
+        ),
     ] = 1,
     precision: Annotated[
-        Literal["float32", "bf16"], typer.Option(help="Format of matrix products; bf16: bfloat16, by autocast.")
+        Literal["float32", "bf16"],
+        typer.Option(help="Number format of matrix products: float32, or bf16 for bfloat16 by autocast."),
     ] = "float32",
     checkpointing: Annotated[
-        bool, options.flag("checkpointing", "Recompute blocks in the backward pass: less memory, a third more time.")
+        bool,
+        options.flag(
+            "checkpointing",
+            "Recompute the blocks of the model in the backward pass, which takes less memory and a third more time.",
+        ),
     ] = False,
     compile: Annotated[
         bool, options.flag("compile", "Compile the model with torch.compile before the first step.")
@@ -55,7 +68,11 @@ def train(
     overwrite: options.Overwrite = False,
     then: Annotated[
         list[str] | None,
-        typer.Option(help="Further phase of training, such as steps=500,length=1024; give it again for more."),
+        typer.Option(
+            help="Settings of a further phase of training, such as steps=500,length=1024; give the option again for "
+            "more "
+            "phases."
+        ),
     ] = None,
     resume: options.Resume = False,
     start: Annotated[
@@ -64,7 +81,7 @@ def train(
             "--from",
             callback=option_checks.trained_model,
             is_eager=True,
-            help="Folder with a trained model to start from.",
+            help="Folder with a trained model whose weights the new training starts from.",
         ),
     ] = None,
     tensorboard: Annotated[
@@ -72,7 +89,11 @@ def train(
     ] = False,
     parallel: Annotated[
         Literal["ddp", "shard"],
-        typer.Option(help="Under torchrun. ddp: each process holds all weights; shard: each holds a share."),
+        typer.Option(
+            help="With several processes under torchrun: ddp keeps all weights in each process, shard keeps a part "
+            "of them "
+            "in each."
+        ),
     ] = "ddp",
 ) -> None:
     """Train a member on text, a task or other data.
@@ -93,26 +114,27 @@ def train(
 
     Files: .gz, .xz and .zst files are unpacked. In JSON lines, options name the fields: text=notes.jsonl,field=body for
     a text, and source=, target=, label= and text= for pairs and labels. For multitask, sampling=uncertainty trains on
-    the rows that the model is least sure of. The command prints on stderr how it splits the data into train, valid and
-    test.
+    the rows whose class the model is least sure of. The command prints on stderr how it splits the data into train,
+    valid and test.
 
     Documents: each row of a data set and each file of a folder is a document. A file is split further at the end of
     each line by documents=lines, at blank lines by documents=blank, and by documents=TEXT at each TEXT, which is left
-    out. Tokens read only tokens of their own document. To make one text of all documents, use documents=joined.
+    out. A token attends only to tokens of the same document. To make one text of all documents, use documents=joined.
 
     Tokens: a token is a byte by default. Use tokenizer=bpe:4096 to learn 4,096 larger tokens, or tokenizer=PATH to read
     a tokenizer.json.
 
     Results: the folder --out (DIR) holds the last weights, and DIR/best holds the best weights by the metric on
-    validation data. DIR/metrics.jsonl has a line for each step, and DIR/trainer the state that --resume needs.
-    `generate` and `load` read DIR or DIR/best. The metric of a member that generates text is bits per byte. A member
-    that fills in hidden bytes, such as bert, has bits per masked byte, and a member that reads pairs has bits per token
-    of the target. A measurement reads 65,536 bytes spread over the validation data, or all of it if it is smaller. All
-    measurements together take about a quarter of the time.
+    validation data. DIR/metrics.jsonl has a line for each step, and DIR/trainer the training state that --resume needs.
+    `kinformer generate` and the Python function `kinformer.load` read DIR or DIR/best. The metric of a member that
+    generates text is bits per byte. A member that fills in hidden bytes, such as bert, has bits per masked byte, and a
+    member that reads pairs has bits per token of the target. A measurement of the metric reads 65,536 bytes spread over
+    the validation data, or all of it if it is smaller. All measurements together take about a quarter of the training
+    time.
 
     Tasks: members that read text or pairs can train on a task, such as task=recall,pairs=16. The metric is the share of
-    right answers. The sizes of the task determine the length of rows, so --length has no effect. `kinformer show
-    recall` explains a task.
+    right answers. The sizes of the task, such as pairs=16, determine the length of rows, so --length has no effect.
+    `kinformer show recall` explains a task.
 
     Environments: with env=ID, the member supplies the layers of a policy and a value function, which learn by PPO. ID
     is a Gymnasium environment or an environment of kinformer, such as t_maze,corridor=10. Each update uses --length
@@ -120,25 +142,28 @@ def train(
     are keywords of the member `agent`, such as discount=0.98, entropy=0.02 or burn_in=8.
 
     Learning rate: the rate rises to --lr during the --warmup and then follows the --schedule, which ends together with
-    the --steps or --minutes. Its progress is the spent fraction of this budget. A --warmup in steps takes that many
-    steps under either budget. noam is the schedule of the 2017 Transformer. Its rate follows from the width of the
-    model unless --lr is given. With --warmup 4000 it depends only on the step.
+    the --steps or --minutes. A --warmup in steps takes that many steps with either of them. noam is the schedule of the
+    2017 Transformer. Its rate follows from the width of the model unless --lr is given. With a --warmup in steps, such
+    as 4000, the noam rate depends only on the number of the step, and not on the length of the training.
 
     Resuming: the run is saved every ten seconds, at the end, at Ctrl-C and at SIGTERM. The same command with --resume
     continues from there. On a CPU the weights are the same as without the interruption. If nothing was saved, --resume
-    starts from the beginning. With more --steps or --minutes it continues a finished run, with the learning rates of a
-    schedule of the new length.
+    starts from the beginning. With more --steps or --minutes it also continues a finished run, with the learning rates
+    of a schedule of the new length.
 
-    Other weights: --from DIR starts a new run from the weights of another model, which may have windows and learned
-    positions of other lengths. A series is then read with the names and scales of that model's columns.
+    Other weights: --from DIR starts a new run from the weights of another model. The windows and the learned positions
+    of the two models may have different lengths. If the data is a series, its columns are read with the names and
+    scales that the other model has stored.
 
-    Phases: --then adds a phase. Each phase starts from the best weights of the phase before, with twice the `window`
-    (at most `top`), twice the --length and half the learning rate. The words of a phase can change this: steps,
-    minutes, batch, length, lr and keywords of the member. Finished phases are skipped with --resume.
+    Phases: --then adds a phase. Each phase starts from the best weights of the phase before, with twice the --length
+    and half the learning rate. The member's keyword `window` doubles too, up to `top`, the window of the highest layer.
+    The settings of a phase can change this: steps, minutes, batch, length, lr and keywords of the member. Finished
+    phases are skipped with --resume.
 
     Processes: `torchrun --nproc-per-node 2 -m kinformer train ...` trains in two processes that share the rows of each
-    --batch. Without dropout the losses equal the losses of one process. The exceptions are the penalty of an encoder on
-    each token, and decision_transformer with beside=. With --resume you may use another number of processes.
+    --batch. Without dropout the losses equal the losses of one process. There are two exceptions: an encoder whose loss
+    has a penalty on each token, and decision_transformer with the keyword beside. With --resume you may use another
+    number of processes.
 
     \b
     Examples:
@@ -184,7 +209,8 @@ def _run(choice: MemberChoice, job: "Job", out: Path, then: Sequence[str], **opt
         return _in_one(choice, job, out, **options)
     if job.group.size > 1:
         raise UserError(
-            "--then works only in one process; run without torchrun, or train each phase with --from the phase before"
+            "--then works only in one process; run without torchrun, or train each phase by itself, with --from "
+            "the folder of the phase before"
         )
     from kinformer.cli.support.training_phases import train_in_phases
 

@@ -65,7 +65,10 @@ def test_the_threshold_is_kept_beside_the_weights_and_generate_leaves_by_it(
     assert run([*words, "--json"]) == 0
     report = capsys.readouterr()
     assert json.loads(report.out)["texts"][0]["layers"] == [3] * 6, "the member's own threshold is 1"
-    assert f"not calibrated: tokens leave at the member's own threshold; kinformer calibrate {out} --data" in report.err
+    assert (
+        f"not calibrated: tokens exit early at the threshold that the member sets; kinformer calibrate {out} --data"
+        in report.err
+    )
 
 
 def test_evaluate_leaves_as_calibrated_and_tells_of_all_layers(
@@ -104,7 +107,7 @@ def test_where_nothing_is_proven_it_is_the_full_model(
     out = folder(tmp_path / "run", "calm", length=32, depth=3, threshold=1.0, confidence="probe")
     monkeypatch.setattr("kinformer.cli.support.calibration.losses", lambda *_: [0.5] * 20)
     assert run(["calibrate", out, *TASK, *LOOSE, "--samples", "20"]) == 0
-    assert "no threshold is proven to keep the loss at 0.5, so no token exits early" in capsys.readouterr().out
+    assert "no threshold is proven to keep the mean loss at 0.5, so no token exits early" in capsys.readouterr().out
     assert json.loads((Path(out) / "exits.json").read_text())["threshold"] is None
     assert run(["generate", out, "--prompt", "abc|", "--tokens", "3", "--json"]) == 0
     captured = capsys.readouterr()

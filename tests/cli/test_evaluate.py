@@ -201,7 +201,7 @@ def test_spans_that_heads_have_learned_are_told_and_drawn(
     fails(
         capsys,
         ["evaluate", str(tmp_path / "gpt"), *map(str, base[1:]), "--out", "x.png"],
-        "--out cannot draw this gpt: its heads learn",
+        "--out cannot draw this gpt: its attention heads learn",
     )
     fails(capsys, ["evaluate", *map(str, base), "--out", "x.txt"], "expected a name that ends with .png, .svg or .pdf")
     fails(capsys, ["evaluate", *map(str, base), "--out", str(tmp_path / "no" / "x.png")], "there is no file or folder")

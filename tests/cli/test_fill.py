@@ -26,20 +26,20 @@ def test_blanks_are_shown_with_their_probabilities(tmp_path: Path, capsys: pytes
     assert report["filled"] == bytes(fill_blanks(model, tokens).tolist()).decode(errors="replace")
     assert run(["fill", out, "--text", text]) == 0
     lines = capsys.readouterr().out.split("\n", 2)
-    assert lines[0].startswith("blank 1: ") and lines[0].count(", ") >= 4 and lines[1].startswith("blank 2: ")
+    assert lines[0].startswith("gap 1: ") and lines[0].count(", ") >= 4 and lines[1].startswith("gap 2: ")
 
 
 def test_what_cannot_be_filled_is_said_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, other = folder(tmp_path / "run", "bert"), folder(tmp_path / "gpt", "gpt")
-    fails(capsys, ["fill", out, "--text", "the"], "there is no blank in the text; mark what to fill in with _")
-    fails(capsys, ["fill", out, "--text", r"\_"], "there is no blank in the text")
-    fails(capsys, ["fill", out, "--text", ""], "there is no blank in the text")
+    fails(capsys, ["fill", out, "--text", "the"], "there is no gap to fill in the text; write _ for each missing token")
+    fails(capsys, ["fill", out, "--text", r"\_"], "there is no gap to fill in the text")
+    fails(capsys, ["fill", out, "--text", ""], "there is no gap to fill in the text")
     fails(capsys, ["fill", out], "Missing option '--text'")
     fails(capsys, ["fill", out, "--text", "_", "--best", "0"], "--best")
     fails(
         capsys,
         ["fill", other, "--text", "_"],
-        "this model does not fill in blanks. Use a model of a member such as bert",
+        "this model does not fill in gaps of a text. Use a model of a member such as bert",
     )
     config = tmp_path / "gpt/config.json"
     saved = json.loads(config.read_text())
@@ -47,6 +47,6 @@ def test_what_cannot_be_filled_is_said_in_one_line(tmp_path: Path, capsys: pytes
     fails(
         capsys,
         ["fill", other, "--text", "_"],
-        "this model does not fill in blanks. Use a model of a member such as bert, or",
+        "this model does not fill in gaps of a text. Use a model of a member such as bert, or",
     )
     fails(capsys, ["fill", str(tmp_path / "none"), "--text", "_"], "there is no file or folder")

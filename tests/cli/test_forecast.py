@@ -56,7 +56,7 @@ def test_what_cannot_be_forecast_is_said_in_one_line(tmp_path: Path, capsys: pyt
     ask = ["forecast", run_folder, "--data", spec, "--out"]
     fails(capsys, [*ask, existing], "a.csv already exists; give another name")
     fails(capsys, [*ask, str(tmp_path / "a.txt")], "expected FILE.csv for the next rows or FILE.png for a picture")
-    fails(capsys, ["forecast", other, *ask[2:], str(tmp_path / "b.csv")], "reads text and cannot forecast")
+    fails(capsys, ["forecast", other, *ask[2:], str(tmp_path / "b.csv")], "reads text data and cannot forecast")
     wide = a_series(tmp_path / "wide.csv", 3)
     fails(
         capsys,

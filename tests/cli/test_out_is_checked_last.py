@@ -114,7 +114,7 @@ def test_a_right_command_is_refused_before_its_data_are_read(
 
 
 def test_play_and_read_tell_a_wrong_model_before_what_is_there(full: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fails(capsys, ["play", f"{full}/run", "--env", "t_maze", "--out", f"{full}/all"], "reads text and cannot act")
+    fails(capsys, ["play", f"{full}/run", "--env", "t_maze", "--out", f"{full}/all"], "reads text data and cannot act")
     fails(
         capsys,
         ["play", "--env", "t_maze", "--random", "1", "--return", "nan", "--out", f"{full}/all"],

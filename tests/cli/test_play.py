@@ -98,7 +98,7 @@ def test_what_cannot_be_played_is_said_in_one_line(tmp_path: Path, capsys: pytes
     fails(
         capsys,
         ["play", other, "--env", "CartPole-v1"],
-        "reads text and cannot act; use a member such as decision_transformer",
+        "reads text data and cannot act; use a model of a member such as decision_transformer",
     )
     fails(
         capsys,

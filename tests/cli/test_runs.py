@@ -88,11 +88,15 @@ def test_weights_that_are_not_trained_must_come_from_somewhere(
     calm = ["depth=2" if word == "depth=1" else word for word in command(out="calm")]
     calm[1] = "calm"
     frozen = [*calm[:2], "confidence=probe", *calm[2:], "frozen=true"]
-    fails(capsys, frozen, "frozen=true trains 2 of 30 weights, but the others would stay random; give --from")
+    fails(
+        capsys,
+        frozen,
+        "frozen=true trains 2 of 30 weights, but the others are frozen and would stay random; give --from",
+    )
     assert run([*calm[:2], "confidence=probe", *calm[2:]]) == 0
     assert run([*frozen, "--from", f"{tmp_path}/calm", "--overwrite"]) == 0
     compare = ["compare", "gpt", "calm(confidence=probe,frozen=true)", *command()[command().index("--data") :]]
-    fails(capsys, compare, "but the others would stay random; leave it out, because a comparison trains")
+    fails(capsys, compare, "but the others are frozen and would stay random; leave it out, because a comparison trains")
 
 
 def test_options_reach_the_training(tmp_path: Path, command: Command, capsys: pytest.CaptureFixture[str]) -> None:

@@ -203,11 +203,14 @@ def test_what_cannot_be_written_or_measured_leaves_what_was_there(
         (["--tokens", "3"], "--tokens has no effect with --search, which proves nothing"),
         (["--consistency", "risk"], "--consistency has no effect with --search"),
         (["--thresholds", "5"], "--thresholds has no effect with --search N, which draws thresholds"),
-        (["--delta", "0.1"], "which proves nothing; leave it out, or set the tolerance with --within"),
+        (["--delta", "0.1"], "which proves nothing; leave it out, or set the allowed loss of the metric with --within"),
         (["--within", "-1"], "wrong --within: got -1, expected"),
         (["--within", "nan"], "wrong --within: got nan, expected"),
-        (["--search", "0"], "--search 0: give a number of draws from 1"),
-        (["--search", "girds"], "--search girds: give a number of draws from 1 to 1,000,000,000,000, grid for"),
+        (["--search", "0"], "--search 0: give a number of random combinations from 1"),
+        (
+            ["--search", "girds"],
+            "--search girds: give a number of random combinations from 1 to 1,000,000,000,000, grid for",
+        ),
         (
             ["--search", "grid", "--thresholds", "500"],
             "500 thresholds for each of 2 layers is too large: got 250,000 vectors",

@@ -80,7 +80,7 @@ WORDS: dict[str, list[Any]] = {
     "--length has no effect on image_transformer": ["cost", "image_transformer", "depth=1", "--length", "64"],
     "--cost has no effect on the topic 'sparse'": ["show", "sparse", "--cost"],
     "--seeds has no effect when claims are listed; leave it out, or name a claim": ["claim", "--seeds", "4"],
-    "--random has no effect when all actions are drawn at random": ["play", "--env", "t_maze", "--random", "0.3"],
+    "--random has no effect when all actions are random": ["play", "--env", "t_maze", "--random", "0.3"],
     "--seed has no effect when no token is random": ["generate", "gpt", "--prompt", "a", "--beam", "2", "--seed", "4"],
     "--seed has no effect": ["generate", "gpt", "--prompt", "a", "--temperature", "0", "--seed", "4"],
     "--temperature 0 takes the likeliest token": [

@@ -1,1 +1,1 @@
-"""Pieces of commands, which may import torch; a command itself is a file of the folder above."""
+"""Pieces of commands, which may import torch; each command is a file of the folder above."""

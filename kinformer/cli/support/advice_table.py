@@ -15,7 +15,7 @@ from kinformer.lab.byte_units import size
 def print_advice(advice: Advice) -> None:
     """Print a table of the members that fit, then notes and the commands to try.
 
-    advice: the ranked members of one task.
+    advice: the ranked members (named models) for one task.
     """
     console = Console(width=None if Console().is_terminal else WIDTH, highlight=False, markup=False)
     console.print(

@@ -14,12 +14,13 @@ from kinformer.nn.exits.decaying_threshold import DecayingThreshold
 
 
 def leave_as_calibrated_here(folder: Path, model: Any) -> dict[str, Any] | None:
-    """Apply the calibration in a model's folder, report it on stderr, and return its record.
+    """Apply the exit thresholds in a model's folder, and report them on stderr.
 
     folder: the folder of the model, which may hold exits.json.
-    model: the model of that folder; its exit rule changes in place.
+    model: the model of that folder, with early exits or not; its rule for exits changes in place.
 
-    Returns the record of exits.json, or None if the folder has none. Errors: UserError if exits.json cannot be used.
+    `kinformer calibrate` found the thresholds and wrote exits.json. Returns its record, or None if the folder has no
+    exits.json. Errors: UserError if exits.json cannot be used.
     """
     body = exits_of(model)
     rule = None if body is None else body.rule  # calibration may replace it by a rule without early exits
@@ -37,7 +38,7 @@ def leave_as_calibrated_here(folder: Path, model: Any) -> dict[str, Any] | None:
 
 
 def layers_can_be_left(model: Any) -> bool:
-    """True if tokens of a model exit early by a threshold that calibration could set.
+    """True if tokens of a model exit early at a threshold that `kinformer calibrate` could set.
 
     model: any model; the result is False if it has no early exits.
     """
@@ -49,10 +50,11 @@ def layers_can_be_left(model: Any) -> bool:
 
 
 def threshold_text(rule: Any, threshold: float | Sequence[float]) -> str:
-    """Format a threshold, or the thresholds of all layers, with 3 significant digits.
+    """Format an exit threshold, or the exit thresholds of all layers, with 3 significant digits.
 
-    rule: the exit rule; if its threshold decays with the position in the output, the text gives both ends of the decay.
-    threshold: one number, or one for each layer.
+    rule: the exit rule of the model; if its threshold falls in the course of an output, the text gives the first and
+        the last value.
+    threshold: one threshold for all layers, or one for each layer.
     """
     layers = [threshold] if isinstance(threshold, float | int) else threshold
     numbers, rule_threshold = ", ".join(f"{number:.3g}" for number in layers), getattr(rule, "threshold", None)

@@ -31,16 +31,16 @@ class CalibrationSettings(NamedTuple):
     """Options of `kinformer calibrate`.
 
     split: the split of the data to calibrate on.
-    samples: number of prompts (Learn then Test) or rows (search); the method's own default if None.
+    samples: number of prompts (Learn then Test) or of rows to measure (search); the method's default if None.
     length: tokens of a prompt or row.
     tokens: tokens to generate for each prompt (Learn then Test).
-    delta: largest allowed mean loss (Learn then Test).
+    delta: largest allowed mean loss of the generated texts (Learn then Test).
     epsilon: allowed probability that the mean loss is above delta (Learn then Test).
-    consistency: "textual" measures the distance from the full model's text; "risk" measures how much the
-        distance from the reference increases.
-    thresholds: number of thresholds of the grid.
-    search: the method of the search by layer: a number of random draws, "grid" or "coordinates"; Learn then Test if
-        None.
+    consistency: the loss of a text that is generated with early exits. "textual" is its distance from the full model's
+        text. "risk" is its distance from the reference text minus the full model's distance.
+    thresholds: number of exit thresholds to choose from; for a search, number of values for each layer.
+    search: method to search one threshold per layer: a number of random combinations, "grid" or "coordinates"; if None,
+        Learn then Test finds one threshold for all layers.
     within: largest allowed loss of the metric compared with the full model, in units of the metric (search).
     """
 
@@ -57,7 +57,7 @@ class CalibrationSettings(NamedTuple):
 
 
 def refuse_replacing_proof(folder: Path, model: Any) -> None:
-    """Refuse to replace a proven calibration of these weights by a search, which proves nothing.
+    """Refuse to replace a proven exit threshold of these weights by a search, which proves nothing.
 
     folder: the folder of the model, which may hold exits.json.
     model: the model of that folder.
@@ -71,19 +71,21 @@ def refuse_replacing_proof(folder: Path, model: Any) -> None:
     if record is not None and record.get("by") == PROVEN:
         raise UserError(
             f"{folder / FILE} holds a proven threshold, for delta {record.get('delta')} and epsilon "
-            f"{record.get('epsilon')}, but a search proves nothing. Give --overwrite to replace it, or move it first"
+            f"{record.get('epsilon')}, but a search proves nothing. Give --overwrite to replace the file, or move it "
+            "first"
         )
 
 
 def calibrate_by_test(model: Any, data: Any, settings: CalibrationSettings) -> Calibrated:
-    """Calibrate the exit threshold by Learn then Test, which proves a bound on the loss.
+    """Find an exit threshold by Learn then Test, which proves a bound on the loss of generated texts.
 
     model: a model with early exits.
     data: the data with the prompts.
     settings: the options of the command.
 
-    Returns the last proven threshold of the grid (None if none is proven), its record and the lines of the report.
-    Errors: UserError if the data does not fit the model or has too few prompts.
+    Thresholds are tested from late exits to early ones. Returns the last proven threshold (None if none is proven), its
+    record for exits.json and the lines of the report. Errors: UserError if the data does not fit the model or has too
+    few prompts.
     """
     grid, delta, epsilon = model.exits.rule.grid(settings.thresholds), settings.delta, settings.epsilon
     with from_user(ValueError, LookupError), print_warnings():
@@ -96,15 +98,16 @@ def calibrate_by_test(model: Any, data: Any, settings: CalibrationSettings) -> C
 
 
 def calibrate_by_search(model: Any, data: Any, settings: CalibrationSettings, folder: Path) -> Calibrated:
-    """Search thresholds by layer, and draw the search in exits.png.
+    """Search one exit threshold for each layer, and draw the tried thresholds in exits.png.
 
     model: a model with early exits.
     data: the data to measure on.
     settings: the options of the command.
     folder: the folder for exits.png.
 
-    Returns the chosen thresholds (None if none is good enough), their record and the lines of the report.
-    Errors: UserError if the data does not fit the model, or the picture cannot be written.
+    Returns the thresholds that use the fewest layers and lose at most `settings.within` of the metric, or None if there
+    are none. Also returns their record for exits.json and the lines of the report. Errors: UserError if the data does
+    not fit the model, or the picture cannot be written.
     """
     depth, rows, by = len(model.exits.layers), settings.samples or LEAST, settings.search or 1
     with from_user(ValueError, LookupError), print_warnings():
@@ -127,7 +130,7 @@ def refuse_without_exits(model: Any) -> None:
 
     model: the model to calibrate.
 
-    Errors: UserError, which names members that can be calibrated.
+    Errors: UserError, which names members whose exit thresholds can be found.
     """
     body = exits_of(model)
     if body is None:
@@ -201,9 +204,9 @@ def _lines(
         for test in result.tested
     ]
     if result.threshold is None:
-        return [*lines, f"no threshold is proven to keep the loss at {delta:g}, so no token exits early"]
+        return [*lines, f"no threshold is proven to keep the mean loss at {delta:g}, so no token exits early"]
     last = (
         f"tokens exit early at threshold {threshold_text(rule, result.threshold)}, on average after {layers[0]:.2f} of "
-        f"{layers[1]} layers; the loss exceeds {delta:g} with probability at most {epsilon:g}"
+        f"{layers[1]} layers; the mean loss exceeds {delta:g} with probability at most {epsilon:g}"
     )
     return [*lines, last]

@@ -1,4 +1,4 @@
-"""The report of `kinformer check`: verdicts, patterns, hints, and plots of time and memory."""
+"""The report of `kinformer check`: verdicts on laws, drawings of attention patterns, hints and costs."""
 
 from collections.abc import Iterator
 from itertools import takewhile
@@ -30,10 +30,11 @@ MOST = 4  # patterns
 
 
 def check_plots(patterns: dict[str, Tensor], growth: Growth) -> list[Plot]:
-    """Return the plots of a report: patterns, then time and memory against length.
+    """Return the plots of a report of `kinformer check`: attention patterns, then time and memory.
 
-    patterns: the pattern matrices by label; the first 4 are plotted.
-    growth: the measured time and memory; without measurements the result holds only the patterns.
+    patterns: the matrices of attention patterns by their title; the first 4 are plotted.
+    growth: the time and memory that were measured at several row lengths; without measurements only the patterns are
+        plotted.
     """
     images = [Plot(name, "key", "query", image=matrix.tolist()) for name, matrix in [*patterns.items()][:MOST]]
     if not growth.lines():
@@ -54,15 +55,16 @@ HINT_LENGTH = 64  # positions on which a pattern is compared with its own reach(
 
 
 def judge_file(file: str, law: list[str] | None, seconds: float, out: Path | None) -> int:
-    """Check the examples of a file against the laws, print a report, and return the exit code.
+    """Test the examples of a file by the laws, print a report, and return the exit code.
 
     file: path of a Python file with EXAMPLES.
-    law: names of the laws to check; all laws if None or empty.
+    law: names of the laws to test; all laws if None or empty.
     seconds: time limit for the import, for each law and for the measurement of time and memory.
     out: folder for report.txt and picture.png; no files are written if None.
 
-    Returns 1 if a law is broken or ran out of time, otherwise 0. Errors: UserError for an unknown law, a file that
-    cannot be imported, and examples that no law applies to.
+    A law is a property that parts (building blocks of models) are tested for. Returns 1 if a law is broken or its test
+    ran out of time, otherwise 0. Errors: UserError for an unknown law, a file that cannot be imported, and examples
+    that no law applies to.
     """
     for name in law or ():
         if name not in laws():
@@ -102,7 +104,7 @@ def judge_file(file: str, law: list[str] | None, seconds: float, out: Path | Non
 
 
 class CheckReport:
-    """Report that prints each line at once and keeps all lines for report.txt.
+    """Report of `kinformer check`, which prints each line at once and keeps all lines for report.txt.
 
     console: the rich console to print on.
     """
@@ -117,17 +119,17 @@ class CheckReport:
         self.lines.append(text)
 
     def verdict(self, verdict: Verdict) -> None:
-        """Print the verdict of one law: a mark, its name and its text."""
+        """Print the result of testing one law: a mark, the name of the law and a sentence."""
         mark, style = MARKS.get(verdict.end, ("-", None))
         declared = "breaks: " if verdict.end == "declared" else ""
         self.say(f"{mark} {verdict.law:<20}{declared}{verdict.text}", style)
 
     def drawings(self, patterns: dict[str, tuple[Any, int]]) -> None:
-        """Draw the patterns with characters.
+        """Draw attention patterns with characters.
 
-        patterns: by label, a pattern and the head to draw.
+        patterns: by title, a pattern and the number of the head to draw.
 
-        They follow the verdicts, so that broken laws stand in the first lines.
+        The drawings follow the results of the laws, so that broken laws stand in the first lines.
         """
         for label, (pattern, h) in patterns.items():
             self.say(f"\n{label}: each line is a query and each column is a key, from 0 to {LENGTH - 1}")
@@ -186,7 +188,7 @@ def _unjudged_lines(verdicts: list["Verdict"]) -> list[str]:
     for verdict in verdicts:
         for place, why in verdict.unjudged if verdict.end == "holds" else ():
             places.setdefault(f"{place}: {why}" if place else why, []).append(verdict.law)
-    lines = [f"not judged: {why} ({', '.join(laws)})" for why, laws in places.items()]
+    lines = [f"not tested: {why} ({', '.join(laws)})" for why, laws in places.items()]
     return ["", *lines] if lines else []
 
 
@@ -197,10 +199,10 @@ def _summary(verdicts: list["Verdict"]) -> str:
     declared = [verdict.law for verdict in verdicts if verdict.end == "declared"]
     nothing = [verdict.law for verdict in verdicts if verdict.end == "nothing"]
     text = f"{good} law{'s' if good != 1 else ''} hold{'' if good != 1 else 's'}"
-    text += f", {len(declared)} declared in breaks ({', '.join(declared)})" if declared else ""
+    text += f", {len(declared)} declared as broken in breaks ({', '.join(declared)})" if declared else ""
     text += f", {len(wrong)} broken: {', '.join(wrong)}" if wrong else ", none is broken"
     text += f", {len(slow)} out of time: {', '.join(slow)}" if slow else ""
-    return text + (f", nothing to judge: {', '.join(nothing)}" if nothing else "")
+    return text + (f", without a case to test: {', '.join(nothing)}" if nothing else "")
 
 
 def _save_report(out: Path, report: CheckReport, drawings: dict[str, tuple[Any, int]], growth: Growth) -> None:
@@ -213,10 +215,10 @@ def _save_report(out: Path, report: CheckReport, drawings: dict[str, tuple[Any, 
 
 
 def sharper_hints(pattern: Pattern) -> Iterator[str]:
-    """Yield a hint for each bound of a pattern that is looser than necessary.
+    """Yield a hint for each bound of an attention pattern that is looser than necessary.
 
-    pattern: the pattern. Its reach() and capacity() are compared with its keys on 64 positions. A pattern with tensors,
-        which belongs to a batch, gives no hints.
+    pattern: the pattern. Its methods reach() and capacity() return the bounds, which are compared with the allowed keys
+        on 64 positions. A pattern that holds tensors of one batch gives no hints.
     """
     if pattern.tensors():
         return
@@ -243,11 +245,11 @@ def sharper_hints(pattern: Pattern) -> Iterator[str]:
 
 
 def patterns_in(model: Any) -> dict[Any, int]:
-    """Count the patterns that a module and its submodules hold.
+    """Count the attention patterns that a module and its submodules hold as attributes.
 
     model: the module.
 
-    Returns the number of attributes that hold each pattern.
+    Returns, for each pattern, the number of attributes that hold it.
     """
     count: dict[Any, int] = {}
     for module in model.modules():

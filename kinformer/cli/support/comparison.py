@@ -43,17 +43,18 @@ from kinformer.pages.report import report
 
 @dataclass(frozen=True)
 class Comparison:
-    """The members and settings of one comparison.
+    """Members and settings of one comparison by `kinformer compare`.
 
-    members: the members by title.
+    members: the members (named models) by title.
     job: data and settings, the same for every member.
-    spent: the training budget of each member.
-    rates: the learning rates to try; None stands for the rate of the member's recipe.
+    spent: the training budget that each member spends.
+    rates: the learning rates to try; None stands for the rate that the member sets in its recipe.
     seeds: number of seeds for each member and rate.
-    split: the split to report; "test" if the learning rate is chosen among several by validation.
+    split: the split whose metric is reported; "test" if the best of several learning rates is chosen on validation
+        data.
     out: the folder of the comparison.
-    changed: changes that matched the members' parameter counts, in words.
-    going_on: True if an earlier command started the comparison.
+    changed: the changes of width or depth that give the members about equally many parameters, in words.
+    going_on: True if the comparison continues one that an earlier command started.
     """
 
     members: Mapping[str, MemberChoice]
@@ -68,13 +69,13 @@ class Comparison:
 
     @property
     def plan(self) -> dict[str, Any]:
-        """The record for comparison.json of everything that determines the results."""
+        """Record for comparison.json of everything that determines the results."""
         return comparison_plan(self.members.items(), self.job, self.spent, rates=self.rates, seeds=self.seeds)
 
     def resume_if_begun(self, resume: bool) -> "Comparison":
-        """Return the comparison, marked as going on if its folder holds a plan and `resume` is true.
+        """Return the comparison, as a continued one if `resume` is true and its folder holds comparison.json.
 
-        resume: whether to continue an earlier comparison; `prepare_comparison` checks that the plans agree.
+        resume: whether to continue an earlier comparison; `prepare_comparison` checks that its record agrees.
         """
         return replace(self, going_on=resume and (self.out / PLAN).is_file())
 
@@ -85,10 +86,10 @@ def matched_members(
     """Fit members to the data, match their parameter counts if `match` is true, and return them by title.
 
     choices: the members as the user wrote them.
-    job: the data and settings; the vocabulary of the data sets the members' `vocab`.
+    job: the data and settings; the vocabulary of the data sets the keyword `vocab` of the members.
     match: change the width or depth of the other members so that they have about as many parameters as the first.
 
-    Returns the members by title, and the changes that matched them, in words.
+    Returns the members by title, and the changes that matched their parameter counts, in words.
     """
     fits, changed = [fit_keywords(choice, job.data) for choice in choices], list[str]()
     if match:
@@ -97,12 +98,14 @@ def matched_members(
 
 
 def build_models(comparison: Comparison) -> tuple[dict[str, Model], dict[str, Decisions]]:
-    """Build each member, check it, and decide its training unless the comparison is resumed.
+    """Build the model of each member of a comparison, and check that it can be trained.
 
     comparison: the members, data and settings.
 
-    Returns the untrained models and the decisions before the first step, both by title. Errors: UserError for a member
-    that is too large, does not read the data, has frozen weights or is evaluated by another metric.
+    Returns the untrained models and their decisions, both by title. Decisions are tested facts about a model that set
+    its batches, such as whether its outputs depend on later tokens; there are none if the comparison is resumed.
+    Errors: UserError for a member that is too large, does not read the data, has frozen weights or is evaluated by
+    another metric.
     """
     settings, models, decisions = comparison.job.settings, {}, {}
     for title, choice in comparison.members.items():
@@ -117,8 +120,9 @@ def build_models(comparison: Comparison) -> tuple[dict[str, Model], dict[str, De
     if len(metrics) > 1:
         judged = ", ".join(f"{name} ({title})" for name, title in metrics.items())
         raise UserError(
-            f"cannot compare by several metrics: got {judged}, expected one metric. Compare members of one kind, or "
-            "compare on a task"
+            f"cannot compare by several metrics: got {judged}, expected one metric for all. Compare members that "
+            "read the "
+            "same kind of data, or compare on a task"
         )
     return models, decisions
 
@@ -126,13 +130,13 @@ def build_models(comparison: Comparison) -> tuple[dict[str, Model], dict[str, De
 def prepare_comparison(
     comparison: Comparison, overwrite: bool
 ) -> tuple[Comparison, dict[str, MemberCost], list[Trial]]:
-    """Check a comparison and fix everything that must be fixed before the first step.
+    """Check a comparison, and fix its measurements and trainings before the first step.
 
     comparison: the members, data and settings.
     overwrite: whether models in the folder may be replaced.
 
-    Returns the comparison with its measurements fixed, the cost of each member by title, and the trainings.
-    Errors: UserError if anything would fail later, or if the folder is occupied.
+    Returns the comparison with a fixed size and number of measurements, the cost of each member by title, and the
+    trainings. Errors: UserError if a training would fail later, or if the folder holds other models.
     """
     models, decisions = build_models(comparison)
     if comparison.going_on:
@@ -160,11 +164,11 @@ def prepare_comparison(
 
 
 def train_and_measure(comparison: Comparison, costs: Mapping[str, MemberCost], every: Sequence[Trial]) -> Results:
-    """Train all members, measure each, and write results.json after each measured member.
+    """Train all members of a comparison, measure each, and write results.json after each one.
 
-    comparison: the prepared comparison.
+    comparison: the comparison that `prepare_comparison` returned.
     costs: the cost of each member by title.
-    every: all trainings.
+    every: all trainings that `prepare_comparison` returned.
 
     Returns the results of all members.
     """
@@ -188,9 +192,9 @@ def _levels(comparison: Comparison) -> dict[str, float]:
 
 
 def write_report(results: Results, out: Path) -> None:
-    """Write curves.png and report.html beside results.json.
+    """Write the curves.png and report.html of a comparison.
 
-    results: the measured members.
+    results: the results of all members.
     out: the folder of the comparison.
     """
     save_curves(results, out / "curves.png")
@@ -198,9 +202,10 @@ def write_report(results: Results, out: Path) -> None:
 
 
 def settings_record(comparison: Comparison) -> dict[str, Any]:
-    """Return the settings for results.json: everything besides the members that the numbers depend on.
+    """Return the settings for results.json: everything that the results depend on, except the members.
 
-    comparison: the comparison. With several learning rates, `lr` is None here and each member's entry has its own.
+    comparison: the comparison. With several learning rates `lr` is None here, and the results of each member have its
+        best rate.
     """
     job, spent, rates = comparison.job, comparison.spent, comparison.rates
     cpu = f"{platform.processor() or platform.machine()}, cores: {os.cpu_count()}, threads: {torch.get_num_threads()}"

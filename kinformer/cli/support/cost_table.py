@@ -15,13 +15,13 @@ from kinformer.lab.cost.temporal_range import TemporalRange
 
 
 def print_json(text: str, model: Any, measured: Cost, batch: int, length: int) -> None:
-    """Print the cost of a member as JSON.
+    """Print the cost of training a member as JSON.
 
     text: the member as the user writes it.
-    model: the model; the output does not depend on it.
-    measured: the cost.
-    batch: rows of a batch; the output does not depend on it.
-    length: tokens of a row; the output does not depend on it.
+    model: the model; it is not used.
+    measured: the measured cost.
+    batch: rows of a batch; the number is not used.
+    length: tokens of a row; the number is not used.
     """
     memories = {name: {**part._asdict(), "pairs": part.pairs} for name, part in measured.memories.items()}
     details = {"step_flops": measured.step_flops, "memories": memories}
@@ -29,11 +29,11 @@ def print_json(text: str, model: Any, measured: Cost, batch: int, length: int) -
 
 
 def print_table(text: str, model: Any, measured: Cost, batch: int, length: int) -> None:
-    """Print the cost of a member as a table with one quantity per line.
+    """Print the cost of training a member as a table with one quantity per line.
 
     text: the member as the user writes it.
-    model: the model; a forecaster fixes the length of its rows itself.
-    measured: the cost.
+    model: the model; for a forecaster, its own row length is printed instead of `length`.
+    measured: the measured cost.
     batch: rows of a batch.
     length: tokens of a row.
     """

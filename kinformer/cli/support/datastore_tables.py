@@ -1,4 +1,4 @@
-"""Datastores for the commands: opening, indexing, description, and the neighbours of a prompt."""
+"""Datastores for `kinformer datastore`: opening, indexing, description, and the keys near a prompt."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -27,7 +27,7 @@ def open_datastore(store: Path, exact: bool = False) -> Datastore:
     """Open a datastore.
 
     store: the folder.
-    exact: search exactly; otherwise with the datastore's own index, if it has one.
+    exact: compare with every key in a search; otherwise the index of the datastore is used, if it has one.
 
     Errors: UserError if the folder holds no valid datastore.
     """
@@ -38,18 +38,18 @@ def open_datastore(store: Path, exact: bool = False) -> Datastore:
 def find_neighbours(
     store: Path, prompt: str, k: int, exact: bool, model: Path | None, device: str | None, member: str | None
 ) -> list[dict[str, Any]]:
-    """Find the keys nearest to the hidden state of a prompt, with the texts around them.
+    """Find the keys of a datastore that are nearest to a prompt, with the texts around them.
 
     store: the folder of the datastore.
-    prompt: the text; its last token's hidden state is the query.
-    k: number of neighbours.
-    exact: search exactly instead of with the index.
-    model: folder of the model; the folder that the datastore records if None.
+    prompt: the text; the model's hidden state at its last token is compared with the keys.
+    k: number of nearest keys to find.
+    exact: compare with every key, instead of a search with the index.
+    model: folder of the model; if None, the folder that is recorded in the datastore.
     device: name of the device for the model; the default device if None.
     member: the user's own member that built the model, as FILE.py:NAME; None for a member of the library.
 
-    Returns a dictionary for each neighbour, nearest first. Errors: UserError if the model cannot be found or is not the
-    datastore's model, if the prompt is empty, or if no key is found.
+    Returns a dictionary for each key that was found, the nearest first. Errors: UserError if the model cannot be found
+    or is not the datastore's model, if the prompt is empty, or if no key is found.
     """
     opened = open_datastore(store, exact)
     home = model or opened.home(store)
@@ -77,13 +77,13 @@ def find_neighbours(
 
 
 def make_index(store: Datastore, folder: Path, name: str) -> None:
-    """Build the index of a datastore and write it into the folder.
+    """Build the search index of a datastore, and write it into the folder.
 
     store: the datastore with the keys.
     folder: the folder of the datastore.
-    name: the search, such as "hnsw" or "ivf:lists=64,probes=4".
+    name: the kind of index, such as "hnsw" or "ivf:lists=64,probes=4".
 
-    Errors: UserError for an unknown search, a search without an index, and a file that cannot be written.
+    Errors: UserError for an unknown kind, a search that needs no index, and a file that cannot be written.
     """
     try:
         with from_user(ValueError):
@@ -93,11 +93,11 @@ def make_index(store: Datastore, folder: Path, name: str) -> None:
 
 
 def index_named(name: str) -> FaissSearch:
-    """Return the search with a name.
+    """Return the search of a datastore that uses the named kind of index.
 
-    name: the search, such as "hnsw".
+    name: the kind of index, such as "hnsw".
 
-    Errors: UserError for an unknown search, and for a search that keeps no index.
+    Errors: UserError for an unknown kind, and for a search that needs no index.
     """
     with from_user(ValueError):
         return check_faiss_search(search_named(name))
@@ -158,10 +158,10 @@ def _neighbour_rows(
 
 
 def print_neighbours(rows: Sequence[dict[str, Any]]) -> None:
-    """Print one neighbour per line, with its next token in brackets.
+    """Print one key of a datastore per line, with the token that followed it in brackets.
 
-    rows: the neighbours as `find_neighbours` returns them. If they come from several documents, each line ends with its
-        document.
+    rows: the keys as `find_neighbours` returns them. If they come from several documents, each line ends with the
+        document of its key.
     """
     print("  distance  context before [next token] context after")
     same_document = len({(row["data"], row["document"]) for row in rows}) == 1

@@ -14,12 +14,12 @@ EQUATION = re.compile(r"^[\w().|~, ]{1,40}( [-+*/%|] [\w().|]+)* (=|<=|>=) ")
 
 
 class Doc(NamedTuple):
-    """A docstring in its parts.
+    """The parts of a parsed docstring, which `doc` returns.
 
     first: the first line.
     equations: the equations, one per line of the docstring.
     prose: the other paragraphs; indented blocks keep their lines.
-    arguments: the descriptions of arguments, by the names that share a description.
+    arguments: the description of each argument; arguments that share a description are one entry.
     errors: the text after `Errors:`.
     source: the text after `Source:`.
     """
@@ -62,7 +62,7 @@ def doc(subject: Any) -> Doc:
 def heading(title: str, subject: Any) -> str:
     """Return a call signature with defaults and without types, such as `Band(left, right=None)`.
 
-    title: the name to print.
+    title: the name to print before the brackets.
     subject: the class or function; anything that cannot be called gives only the title.
     """
     pieces, star = [], False
@@ -80,10 +80,10 @@ def heading(title: str, subject: Any) -> str:
 
 
 def arguments(subject: Any, docstring: Doc) -> Iterator[tuple[str, str]]:
-    """Yield each argument with its type and default, and its description.
+    """Yield each argument of a class or function as a heading with type and default, and its description.
 
     subject: the class or function.
-    docstring: its parsed docstring. Arguments that share a description there are yielded as one pair.
+    docstring: the parsed docstring of the subject. Arguments that share a description there are yielded as one pair.
     """
     declared, groups = parameters(subject), {name: names for names in docstring.arguments for name in names}
     listed: set[str] = set()
@@ -120,7 +120,7 @@ def parameters(subject: Any) -> dict[str, inspect.Parameter]:
 
 
 def annotation(kind: Any) -> str:
-    """Return a type as a reader would write it, such as `Float [B T D]` for a jaxtyping tensor.
+    """Return a type annotation as readable text, such as `Float [B T D]` for a jaxtyping tensor.
 
     kind: the annotation, as a type or as text; "" is returned for a missing annotation.
     """

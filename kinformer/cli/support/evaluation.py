@@ -21,24 +21,26 @@ from kinformer.nn.exits.never_exit import NeverExit
 
 
 def refuse_picture(model: Any, out: Path | None) -> None:
-    """Refuse --out if the model's heads have no learned number to draw, or if the file cannot be written.
+    """Refuse --out of `kinformer evaluate` if it could not be drawn or written.
 
     model: the model to evaluate.
     out: the picture file; None is accepted.
 
-    Errors: UserError.
+    Errors: UserError if the heads of the model have no learned number to draw, or if the file cannot be created.
     """
     if out is None:
         return
     if not has_head_values(model):
-        raise UserError(f"--out cannot draw this {model.member.name}: its heads learn no number. Leave out --out")
+        raise UserError(
+            f"--out cannot draw this {model.member.name}: its attention heads learn no number. Leave out --out"
+        )
     if out.suffix not in (".png", ".svg", ".pdf"):
         raise UserError(f"wrong file for --out: got {out}, expected a name that ends with .png, .svg or .pdf")
     refuse_no_folder(out)
 
 
 def row_length(model: Any, data: Any, parts: Iterable[str], length: int) -> int:
-    """Return the number of tokens in each row that the model reads.
+    """Return the number of tokens in each row that the model reads when it is evaluated.
 
     model: the model; its window limits the rows of a text.
     data: the data; data other than text fixes its own row length.
@@ -59,10 +61,11 @@ def evaluate_split(
     data: the data.
     split: "train", "valid" or "test".
     limit: largest number of bytes of the split to measure; the whole split if None.
-    reading: settings of the rows: `length`, and for text `stride`, `lanes` and `full`.
+    reading: settings of the rows, as in `lab.train.evaluate`: `length`, and for text `stride` of windows, number of
+        `lanes` (parallel pieces of the text) and `full`.
 
-    Returns the score for JSON, and the learned numbers of the model's heads by layer. Errors: ValueError if the metric
-    is not finite.
+    Returns the score (metric, value and counts) for JSON, and the numbers that the attention heads have learned, by
+    layer. Errors: ValueError if the metric is not finite.
     """
     began = monotonic()
     with head_values_by_layer(model) as heads:
@@ -97,7 +100,7 @@ def _measured_part(data: Any, split: str, limit: int | None, reading: dict[str, 
 
 
 def value_of_all_layers(model: Any, data: Any, split: str, limit: int | None, reading: dict[str, Any]) -> float:
-    """Return the metric of a model on a split when no token exits early.
+    """Return the metric of a model on a split of data if every token uses all layers.
 
     model: a model with early exits.
     data: the data.

@@ -22,14 +22,14 @@ COLUMNS = 4
 
 
 def write(model: Forecaster, data: SeriesData, out: Path) -> None:
-    """Write the forecast as a CSV file with the columns of the input file, atomically.
+    """Write the forecast of the next rows as a CSV file with the columns of the data file.
 
     model: the forecaster.
-    data: the series; its last `model.context` rows are the input.
+    data: the series; the model reads its last `model.context` rows.
     out: the file to write.
 
-    Numbers keep all significant digits, and dates have the form of the input file. Errors: OSError, in one line, if the
-    file cannot be written; no partial file remains.
+    Numbers keep all significant digits, and dates have the form that they have in the data file. Errors: OSError, in
+    one line, if the file cannot be written; no partial file remains.
     """
     rows = data.unscale(_forecast(model, data.future_window(model)))[0].tolist()
     dates = [] if data.clock is None else data.clock.words_after(model.horizon)
@@ -46,10 +46,10 @@ def draw(model: Forecaster, data: SeriesData, split: str, windows: int, out: Pat
     model: the forecaster.
     data: the series.
     split: "train", "valid" or "test".
-    windows: number of windows; each is a column of plots.
+    windows: number of windows to draw; each is a column of plots.
     out: the picture file. It has a row of plots for each of the last 4 target columns.
 
-    The error is in units of the scaled data.
+    The error is computed on the scaled data, not in the units of the file.
     """
     series, rows = getattr(data, split), rows_of(model)
     begin = series.sample_starts(model.context, rows, windows)

@@ -21,7 +21,7 @@ def refuse_layers(model: Any, layers: Path | None, beam: int) -> None:
     """Refuse --layers for a model without early exits, with --beam, and for a file that is not a PNG.
 
     model: the model.
-    layers: the picture file; None is accepted.
+    layers: the picture file that --layers names; None is accepted.
     beam: number of beams.
 
     Errors: UserError.
@@ -38,9 +38,9 @@ def refuse_layers(model: Any, layers: Path | None, beam: int) -> None:
 
 
 def report_layers(model: Any, written: list[Continuation], picture: Path | None, suffix: str) -> None:
-    """Print the mean number of layers per token on stderr, and draw the layers of each token.
+    """Print on stderr how many layers generated tokens used on average, and draw it for each token.
 
-    model: the model; without early exits nothing is printed.
+    model: the model that generated; without early exits nothing is printed.
     written: the generated texts.
     picture: the PNG file to draw; no file is written if None.
     suffix: end of the picture's title, such as ", as calibrated".
@@ -62,14 +62,14 @@ def report_layers(model: Any, written: list[Continuation], picture: Path | None,
 def check_room(
     model: Any, starts: list[bytes], tokens: int, beam: int, sources: list[bytes] | None, reading: PrefilledText | None
 ) -> None:
-    """Refuse a generation if its decoding state exceeds the memory; note on stderr if there is no state.
+    """Refuse to generate if the decoding state exceeds the memory; note on stderr if there is none.
 
     model: the model.
     starts: the prompts.
     tokens: number of tokens to generate for each prompt.
     beam: number of beams.
     sources: the source texts of an encoder-decoder; None for other models.
-    reading: a saved text that the model continues, if any.
+    reading: a text that `kinformer read` saved and the model continues; None without one.
 
     Errors: UserError if the state is too large or the model does not generate.
     """
@@ -81,12 +81,12 @@ def check_room(
 
 
 def check_inputs(model: Any, prompts: list[bytes] | None, sources: list[bytes] | None, state: Path | None) -> None:
-    """Check that the model gets the inputs that it reads, and no others.
+    """Check that a command gives the model the inputs that it reads, and no others.
 
     model: the model.
     prompts: the prompts; None if none were given.
     sources: the source texts; None if none were given.
-    state: the file of a saved text; None if none was given.
+    state: the file that `kinformer read` saved; None if none was given.
 
     Errors: UserError for a missing, superfluous or unmatched input.
     """
@@ -109,13 +109,13 @@ def check_inputs(model: Any, prompts: list[bytes] | None, sources: list[bytes] |
 def stream_text(
     model: Any, start: bytes, tokens: int, settings: WritingSettings, inputs: dict[str, Any]
 ) -> list[Continuation]:
-    """Continue one prompt by sampling, and print each token when it is generated.
+    """Continue one prompt by sampling, and print each token as soon as it is generated.
 
     model: the model.
     start: the prompt.
     tokens: largest number of tokens to generate.
     settings: settings of the sampling.
-    inputs: `sources` and `reading`, as `write_all` takes them.
+    inputs: `sources` (source texts) and `reading` (a saved text to continue), as `write_all` takes them.
 
     Returns a list with the one continuation.
     """
@@ -164,7 +164,7 @@ def search_text(
     start: the prompt.
     tokens: largest number of tokens to generate.
     settings: settings of the beam search.
-    inputs: `sources` and `reading`, as `write_all` takes them.
+    inputs: `sources` (source texts) and `reading` (a saved text to continue), as `write_all` takes them.
 
     Returns a list with the one continuation.
     """
@@ -183,7 +183,7 @@ def write_batch(
     starts: the prompts.
     tokens: largest number of tokens to generate for each prompt.
     settings: settings of sampling or beam search.
-    inputs: `sources` and `reading`, as `write_all` takes them.
+    inputs: `sources` (source texts) and `reading` (a saved text to continue), as `write_all` takes them.
 
     Returns the continuations, and the milliseconds per step of the batch.
     """
@@ -199,7 +199,7 @@ def write_batch(
 
 
 def print_texts(starts: list[bytes], written: list[Continuation], milliseconds: float) -> None:
-    """Print each text after its number in brackets, and the speed on stderr.
+    """Print each generated text after its number in brackets, and the speed on stderr.
 
     starts: the prompts.
     written: their continuations.

@@ -32,11 +32,11 @@ def write(
     model: an image model.
     out: the PNG file.
     count: number of pictures.
-    enlarge: images=FOLDER for a super-resolution model, which enlarges the first pictures of the test split; None for
-        other models.
+    enlarge: data such as images=FOLDER for a super-resolution model, which enlarges the first pictures of its test
+        split; None for other models.
     temperature: sampling temperature; 1 if None.
     seed: seed of the sampling.
-    label: class of the pictures; a class-conditional model draws all classes in turn if None.
+    label: number of the class to draw; if None, a model that was trained with classes draws all of them in turn.
     as_json: print the result as JSON.
 
     For a super-resolution model each row of the file holds the small, the generated and the true picture.

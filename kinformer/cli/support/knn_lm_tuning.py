@@ -27,11 +27,11 @@ LOOKS, LOOK = 16, 64  # passages of a split to look for in the datastore's text,
 
 
 class Lookup(NamedTuple):
-    """The search that looks up a datastore, and its recall.
+    """The way to search a datastore, and how many of the nearest keys it finds.
 
     search: name of the search, such as "exact" or "hnsw".
-    recall: share of the `k` nearest keys that it finds.
-    k: number of neighbours.
+    recall: share of the `k` nearest keys that the search finds.
+    k: number of nearest keys for which the recall was measured.
     """
 
     search: str
@@ -60,12 +60,13 @@ def refuse_other_models(model: Any) -> None:
 
 
 def open_datastore(model: Any, place: Path, index: str | None, k: int) -> tuple[Datastore, Lookup]:
-    """Open a datastore with its search.
+    """Open a datastore for a model, with the way to search it.
 
     model: the model.
     place: the folder of the datastore.
-    index: name of the search; the datastore's own index if None, or exact search if it has no index.
-    k: number of neighbours for the measured recall.
+    index: name of the search, such as "exact" or "hnsw"; if None, the index of the datastore is used, or exact search
+        if it has none.
+    k: number of nearest keys for which the recall of the search is measured.
 
     Errors: ValueError for the datastore of another model and for an unknown search.
     """
@@ -84,19 +85,20 @@ def open_datastore(model: Any, place: Path, index: str | None, k: int) -> tuple[
 
 
 def refuse_measured_text(store: Datastore, data: Any) -> None:
-    """Refuse a datastore that was built from the text to measure on.
+    """Refuse a datastore that was built from the same text on which the kNN-LM is to be measured.
 
     store: the datastore.
     data: the text; its valid and test splits are measured.
 
-    A datastore that holds only passages of these splits gives a warning on stderr. Errors: ValueError.
+    If the datastore holds only some passages of these splits, a warning is printed on stderr. Errors: ValueError.
     """
     for split in _filled_splits(data):
         part = data.part(split)
         same = digest(part.tokens.numpy(), part.document_starts.numpy())
         if any(manifest_part.part.text == same for manifest_part in store.texts):
             raise ValueError(
-                f"the datastore was built from the {split} split of this text, so every token would find itself. "
+                f"the datastore was built from the {split} split of this text, so every token would find its own "
+                "context. "
                 "Build it from the train split, or give another text with --data"
             )
         begins = evenly_spaced(max(len(part.tokens) - LOOK, 0) + 1, LOOKS).tolist()
@@ -115,14 +117,16 @@ def _filled_splits(data: Any) -> list[str]:
 
 
 def announce_lookups(store: Datastore, lookup: Lookup, data: Any, limit: int | None, k: int, times: int) -> None:
-    """Print the number of lookups on stderr, with an estimate of their time from a few timed lookups.
+    """Print on stderr how many tokens are looked up in a datastore, and about how long that takes.
 
     store: the datastore.
-    lookup: its search.
+    lookup: the way to search it.
     data: the text to measure on.
     limit: maximum number of bytes of a split to measure; the whole split if None.
-    k: number of neighbours.
+    k: number of nearest keys to find for each token.
     times: number of lookups per token; overlapping windows look up each token several times.
+
+    The time is estimated from a few timed lookups.
     """
     sample_keys = store.keys.at(evenly_spaced(len(store), SOME)).float()
     store.index.search(sample_keys, k)  # untimed, because it loads the keys from the disk
@@ -143,17 +147,18 @@ def announce_lookups(store: Datastore, lookup: Lookup, data: Any, limit: int | N
 def tune(
     model: Any, place: Path, store: Datastore, data: Any, sizes: tuple[int, int], limit: int | None, length: int
 ) -> tuple[KnnLMSettings, SweepResult]:
-    """Tune the kNN-LM on the validation split.
+    """Choose the settings of a kNN-LM with the fewest bits per byte on the validation split.
 
     model: the language model.
     place: the folder of the datastore.
     store: the datastore.
     data: the text.
-    sizes: largest number of neighbours, and tokens of the continuous cache (0 for no cache).
+    sizes: largest number of nearest keys, and tokens of the continuous cache (0 for no cache).
     limit: maximum number of bytes to measure; the whole split if None.
     length: tokens of a window.
 
-    Returns the best settings, and the results of all choices.
+    Returns the chosen settings (weight, number of nearest keys, temperature), and the bits per byte of all
+    combinations.
     """
     k, size = sizes
 
@@ -173,16 +178,17 @@ def tune(
 def measure_splits(
     model: Any, tuned: KnnLMSettings, store: Any, data: Any, limit: int | None, length: int
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """Evaluate the model, the model with its cache if any, and the kNN-LM on valid and test.
+    """Measure a model, the model with its cache if any, and the kNN-LM on validation and test data.
 
     model: the language model.
-    tuned: the tuned settings.
+    tuned: the settings that `tune` chose.
     store: the datastore.
     data: the text; empty splits are left out.
     limit: maximum number of bytes of a split to measure; the whole split if None.
     length: tokens of a window.
 
-    Returns, by split and by variant ("alone", "cache", "knn"), the metric and the perplexity.
+    Returns the metric and the perplexity by split and by variant: "alone" (the model), "cache" (with the continuous
+    cache) and "knn" (with the datastore too).
     """
     models = {
         "alone": model,

@@ -1,4 +1,4 @@
-"""Layers of a text member lent to another kind of model, which reads the given data with them."""
+"""Models for other data than text, built with the layers of a member for text."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, get_type_hints
@@ -14,15 +14,16 @@ from kinformer.members.support.member_stack import format_stack
 
 
 def lend_layers(name: str, texts: Iterable[str], source: DataSource) -> MemberChoice:
-    """Return the named member, or the host member that uses its layers to read the data.
+    """Return the named member, or a member for this kind of data that is built with its layers.
 
-    The host is returned if the named member does not read this kind of data itself.
+    The second member is called the host, such as `agent` for environments. It is returned if the named member does not
+    read this kind of data itself.
 
     name: the member, or FILE.py:NAME.
     texts: keywords such as "depth=2"; keywords that the member does not have go to the host.
-    source: the data; its kind names the host.
+    source: the data; its kind determines the host.
 
-    Errors: UserError for wrong keywords, and for a member in a user's file that would have to lend its layers.
+    Errors: UserError for wrong keywords, and for a member in a user's file that does not read the data itself.
     """
     texts = tuple(texts)
     kind, function = source.kind, find_member_function(name)
@@ -34,8 +35,8 @@ def lend_layers(name: str, texts: Iterable[str], source: DataSource) -> MemberCh
     choice = parse_member(name, member_texts)
     if ".py:" in name:
         raise UserError(
-            f"{name} cannot lend its layers, because its file is not run when the model is loaded. Write a member in "
-            f"that file that builds the whole model, as {kind.lends} does"
+            f"{name} cannot lend its layers to a model for this data, because its file is not run when that model is "
+            f"loaded. Write a member in the file that builds the whole model, as the member {kind.lends} does"
         )
     with from_user(TypeError):
         keywords = parse_keywords(host, host_texts)

@@ -23,13 +23,13 @@ from kinformer.models.spalm import SPALM
 def load_model(
     folder: Path, member: str | None, on: str | None = None, keywords: Iterable[str] = (), datastore: Path | None = None
 ) -> Any:
-    """Load a trained model, with warnings on stderr.
+    """Load a trained model from its folder, and print warnings on stderr.
 
     folder: the folder of the model.
     member: the user's own member that built the model, as FILE.py:NAME; None for a member of the library.
     on: name of the device; the default device if None.
-    keywords: keywords to change, such as "memory=512". The member is built again with them and gets the weights.
-    datastore: the present folder of the datastore that the model was trained with (`spalm`), if it moved.
+    keywords: keywords to change, such as "memory=512". The model is built again with them and gets the trained weights.
+    datastore: the new folder of the datastore that a `spalm` model was trained with, if it has moved.
 
     Errors: UserError if the model cannot be loaded, its weights are not finite, or they do not fit the keywords.
     """
@@ -84,17 +84,17 @@ def _rebuild(model: Any, function: Callable[..., Any], changed: Mapping[str, Any
 
 
 def with_datastore(model: Any, folder: Path, knn: bool, datastore: Path | None, continues: bool = False) -> Any:
-    """Combine a model with its tuned datastore if --knn or --datastore is given.
+    """Combine a model with the datastore that `kinformer knn-lm` tuned it with, if the user asks for it.
 
     model: the model.
-    folder: its folder, which holds the tuned settings.
+    folder: its folder, in which `kinformer knn-lm` saved the tuned settings.
     knn: True if --knn is given.
-    datastore: the present folder of the datastore, if it moved. For a model with its own datastore (`spalm`) it is
-        the folder of that one, and does not imply --knn.
-    continues: True if the model continues a saved text (--state).
+    datastore: the new folder of the datastore, if it has moved. For a `spalm` model, which was trained with a
+        datastore, it has no effect here and does not imply --knn.
+    continues: True if the model continues a text that `kinformer read` saved (--state).
 
-    Returns the combined model, or the model itself without these options.
-    Errors: UserError if the model cannot have a datastore, or if a saved text is continued with a continuous cache.
+    Returns the combined model, or the model itself if neither --knn nor --datastore is given. Errors: UserError if the
+    model cannot have a datastore, or if a saved text would be continued with a continuous cache.
     """
     if not knn and datastore is None:
         return model

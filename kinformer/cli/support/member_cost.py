@@ -1,4 +1,4 @@
-"""Cost of a member, measured by `kinformer cost` in a new process."""
+"""Cost of training a member, measured by `kinformer cost` in a new process."""
 
 import os
 import subprocess
@@ -20,13 +20,14 @@ from kinformer.lab.train.member_fit import longest_row
 
 
 def measure_in_new_process(choice: MemberChoice, batch: int, length: int) -> dict[str, Any]:
-    """Run `kinformer cost` in a new process, in which nothing has run before, and return its numbers.
+    """Run `kinformer cost` in a new process, and return the numbers that it prints.
 
     choice: the member.
     batch: rows of a batch.
     length: tokens of a row.
 
-    Returns the fields of `Cost` by name. Errors: UserError with that process's message if it fails.
+    Nothing has run in that process before, so its memory is the memory of the training. Returns the fields of
+    `lab.cost.Cost` by name. Errors: UserError with the message of that process if it fails.
     """
     name = choice.name if ".py:" in choice.name else name_of(choice.function)
     rows = [] if decides_length(build_without_numbers(choice)) else ["--length", str(length)]
@@ -44,11 +45,11 @@ def measure_in_new_process(choice: MemberChoice, batch: int, length: int) -> dic
 
 @dataclass(frozen=True)
 class MemberCost:
-    """Cost of a member in a comparison.
+    """Cost of training one member in a comparison.
 
     step_flops: additions and multiplications of a training step.
     state: bytes of the decoding state of a row; None if the model has no state.
-    process: bytes of a process that trains the member.
+    process: most bytes of memory of a process that trains the member.
     """
 
     step_flops: int
@@ -57,7 +58,7 @@ class MemberCost:
 
     @classmethod
     def measure(cls, choice: MemberChoice, model: Model, job: Job) -> "MemberCost":
-        """Measure a member on batches of a job in a new process.
+        """Measure the cost of training a member with the data and settings of a job, in a new process.
 
         choice: the member.
         model: the model that it builds.

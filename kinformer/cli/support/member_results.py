@@ -30,15 +30,15 @@ def measure_member(
     tried: Mapping[str, float | None],
     cost: MemberCost,
 ) -> MemberResult:
-    """Return the results of a member, averaged over its seeds.
+    """Return the results of one member of a comparison, averaged over its seeds.
 
     trials: the trainings of the member at its best learning rate, one for each seed. The best checkpoint of the first
-        one generates the sample.
-    done: the training histories by trial name.
-    split: the split to report.
+        one generates the sample text.
+    done: the history (all measurements) of each training, by the name of its trial.
+    split: the split whose metric is reported.
     out: the folder of the comparison.
-    tried: the mean validation metric of each learning rate, by the rate as text.
-    cost: the cost of the member.
+    tried: the mean validation metric of each learning rate that was tried, by the rate as text.
+    cost: the measured cost of training the member.
     """
     first, history = trials[0], done[trials[0].name]
     model = _best_model(first)

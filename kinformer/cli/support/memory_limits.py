@@ -15,14 +15,14 @@ KEPT = 3  # numbers to keep for each output of a linear layer: the output, its g
 
 
 def refuse_too_large(choice: MemberChoice, batch: int, length: int) -> None:
-    """Refuse a training if its weights or activations surely exceed the free memory.
+    """Refuse a training if its weights or activations certainly exceed the free memory.
 
     choice: the member.
     batch: rows of a batch.
     length: tokens of a row.
 
-    The estimate uses only the widths of the linear layers. A member that cannot be built without weights passes, and so
-    does every member on a machine that does not report its memory. Errors: UserError.
+    The estimate uses only the widths of the linear layers. A member that cannot be built without weights is not
+    refused, and no member is refused if the machine does not report its memory. Errors: UserError.
     """
     free_bytes = free_memory()
     if free_bytes is None:
@@ -34,7 +34,7 @@ def refuse_too_large(choice: MemberChoice, batch: int, length: int) -> None:
     less = f"a --batch of at most {fits:,}, or split it with --accumulate" if fits else "a smaller --length"
     for subject, needed, advice in (
         ("the weights", NUMBERS * _weights(model), "a smaller model"),
-        (f"a batch of {batch:,} x {length:,}", batch * row, less),
+        (f"the activations of a batch of {batch:,} rows of {length:,} tokens", batch * row, less),
     ):
         if 4 * needed > free_bytes:
             raise UserError(
@@ -52,11 +52,11 @@ def decides_length(model: Any) -> bool:
 
 
 def refuse_no_room(model: Any, rows: int, tokens: int) -> None:
-    """Refuse a decoding state that exceeds the free memory.
+    """Refuse to generate if the decoding state of the model exceeds the free memory.
 
-    model: the model; it passes if it has no state, or if its state cannot be built on the meta device.
-    rows: number of rows.
-    tokens: tokens of a row.
+    model: the model; it is not refused if it has no decoding state, or if the state cannot be built on the meta device.
+    rows: number of texts that are generated at once.
+    tokens: tokens of each text, with its prompt.
 
     Errors: UserError.
     """
@@ -69,7 +69,8 @@ def refuse_no_room(model: Any, rows: int, tokens: int) -> None:
     needed = sum(leaf.numel() * leaf.element_size() for leaf in tensors.values())
     if free_bytes is not None and needed > free_bytes:
         raise UserError(
-            f"the decoding state of {rows:,} x {tokens:,} tokens needs {size(needed)}, but {size(free_bytes)} are "
+            f"the decoding state of {rows:,} rows of {tokens:,} tokens needs {size(needed)}, but {size(free_bytes)} "
+            "are "
             "free. Give fewer tokens, or use a member whose state does not grow, such as transformer_xl"
         )
 

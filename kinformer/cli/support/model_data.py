@@ -12,11 +12,11 @@ from kinformer.lab.errors import UserError, from_user
 
 
 def source_for(model: Any, folder: Path, data: str) -> DataSource:
-    """Return the data source of a spec, with the model's tokenizer unless the spec names another.
+    """Return the data that a user names, with the model's tokenizer unless the user names another.
 
     model: the model.
     folder: its folder, which holds its tokenizer.
-    data: the spec, such as "text=notes.txt".
+    data: the data as the user writes it, such as "text=notes.txt".
 
     Errors: UserError, before any data is read, for a kind of data that the model does not read.
     """
@@ -28,10 +28,10 @@ def source_for(model: Any, folder: Path, data: str) -> DataSource:
 
 
 def read_for_model(model: Any, data: str, folder: Path) -> Data:
-    """Read the data of a spec, with the model's tokenizer unless the spec names another.
+    """Read the data that a user names, with the model's tokenizer unless the user names another.
 
     model: the model.
-    data: the spec, such as "text=notes.txt".
+    data: the data as the user writes it, such as "text=notes.txt".
     folder: the model's folder, which holds its tokenizer.
 
     Errors: UserError if the data cannot be read, or the model does not read this kind of data.
@@ -42,7 +42,7 @@ def read_for_model(model: Any, data: str, folder: Path) -> Data:
 
 
 def read_text(model: Any, source: DataSource, split: str) -> TextData:
-    """Read a text in the model's tokens.
+    """Read a text as tokens of the model's tokenizer.
 
     model: the model.
     source: the data source.

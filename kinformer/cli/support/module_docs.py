@@ -1,4 +1,4 @@
-"""The public classes and functions of a module, and their first sentences."""
+"""Public classes and functions of a module, and their first sentences, for `kinformer show`."""
 
 import inspect
 import re

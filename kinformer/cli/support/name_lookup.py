@@ -26,12 +26,12 @@ _named = functools.cache(public_parts)
 
 
 class Page(NamedTuple):
-    """Content of one page of `kinformer show`.
+    """Content of one page of `kinformer show`; `find_pages` returns it.
 
-    heading: the title, such as "patterns/band".
-    main: the classes or functions of the page, by name.
-    helpers: further classes and functions of the same file, by name.
-    examples: functions that build the examples.
+    heading: the title: kind and file, such as "patterns/band".
+    main: the classes or functions that the page explains, with their names.
+    helpers: further classes and functions of the same file, with their names.
+    examples: functions that build the examples to draw.
     public: True for a name that `kinformer` itself exports.
     """
 
@@ -43,10 +43,10 @@ class Page(NamedTuple):
 
 
 class TopicEntry(NamedTuple):
-    """One entry of a topic.
+    """One file that belongs to a topic of `kinformer show`.
 
-    place: the file, such as "patterns/band".
-    sentence: the first sentence of its documentation.
+    place: kind and name of the file, such as "patterns/band".
+    sentence: the first sentence of the file's documentation.
     """
 
     place: str
@@ -54,7 +54,7 @@ class TopicEntry(NamedTuple):
 
 
 class Topic(NamedTuple):
-    """A topic: the files that belong to a word which names no part.
+    """Topic of `kinformer show`: a word of the field, such as sparse, and the files that belong to it.
 
     word: the word.
     says: a sentence about it.
@@ -67,9 +67,9 @@ class Topic(NamedTuple):
 
 
 def find_pages(name: str, keywords: tuple[str, ...] = ()) -> list[Page] | Topic:
-    """Return the pages of a name, or its topic if no part has the name.
+    """Return the pages that `kinformer show` prints for a name, or its topic if no part has the name.
 
-    name: a part, member, contract, expression, FILE.py:NAME or topic.
+    name: a part, a member, a contract (base class of parts), an expression of patterns, FILE.py:NAME or a topic.
     keywords: keywords of a member, task or environment, such as "depth=2".
 
     Errors: UserError with the nearest names for an unknown name.
@@ -104,9 +104,10 @@ def find_pages(name: str, keywords: tuple[str, ...] = ()) -> list[Page] | Topic:
 
 
 def refuse_unknown(name: str) -> None:
-    """Refuse plain words that name nothing and occur in no file, before any file of the library is run.
+    """Refuse a name that no part has and no file mentions, before any file of the library is run.
 
-    name: the name. Expressions, paths, user files and plugins pass; `find_pages` checks them.
+    name: the name. Expressions, paths and user files are not refused here, and neither is any name if there are
+        plugins; `find_pages` checks them.
 
     Errors: UserError with the nearest names.
     """
@@ -347,7 +348,7 @@ def _topic_with_more(word: str, says: str, places: Iterable[str]) -> Topic:
 def page_of(place: str) -> Page:
     """Return the page of a file.
 
-    place: the file, such as "patterns/band".
+    place: kind and name of the file, such as "patterns/band".
     """
     return next(_exact_pages(place, ()))
 

@@ -1,7 +1,7 @@
 """Callbacks of options (`cli/options.py`) that check a value before torch is imported.
 
-They use only the command line and the disk. A callback accepts a value if it is not sure; the command then checks it,
-with the same messages.
+The callbacks use only the command line and the disk. A callback accepts a value if it cannot decide. The command then
+checks the value, with the same messages.
 """
 
 import re
@@ -32,9 +32,9 @@ NOT_A_PATH = re.compile(r"hf:|stdlib$|.*[*?[]", re.DOTALL)
 
 
 def member(name: str | None) -> str | None:
-    """Check that a member exists in the library, or that the user's file with it exists.
+    """Check that the library has the named member, or that the user's file with the member exists.
 
-    name: the member, or FILE.py:NAME; None is accepted.
+    name: the name of the member, or FILE.py:NAME; None is accepted.
 
     Errors: UserError.
     """
@@ -51,7 +51,7 @@ def member(name: str | None) -> str | None:
 
 
 def keywords(ctx: typer.Context, texts: list[str] | None) -> list[str] | None:
-    """Check the keywords of the command's member, and their values.
+    """Check the keywords that a command gives to its member, and their values.
 
     ctx: the context of the command, which holds the member and --data.
     texts: the keywords, such as "depth=2".
@@ -63,7 +63,7 @@ def keywords(ctx: typer.Context, texts: list[str] | None) -> list[str] | None:
 
 
 def changed(ctx: typer.Context, texts: list[str] | None) -> list[str] | None:
-    """Check keywords to change of a trained model, and their values.
+    """Check keywords that a command changes in a trained model, and their values.
 
     ctx: the context of the command, which holds the model's folder.
     texts: the keywords, such as "memory=512".
@@ -90,7 +90,7 @@ def _config(folder: Path) -> dict[str, Any]:
 
 
 def members(ctx: typer.Context, texts: list[str]) -> list[str]:
-    """Check that each member exists and has the keywords in its brackets.
+    """Check that each member exists, and has the keywords that stand in brackets after it.
 
     ctx: the context of the command, which holds --data.
     texts: the members, such as "gpt(depth=2)".
@@ -121,9 +121,9 @@ def _check_keywords(ctx: typer.Context, name: str, texts: Iterable[str]) -> None
 
 
 def data(spec: str) -> str:
-    """Check a data spec: its kind and options are known, and its files exist and are not empty.
+    """Check --data: its kind and options are known, and its files exist and are not empty.
 
-    spec: the spec, such as "text=notes.txt,documents=blank".
+    spec: the value of --data, such as "text=notes.txt,documents=blank".
 
     Errors: UserError.
     """
@@ -178,11 +178,11 @@ def trained_model(folder: Path | None) -> Path | None:
 
 
 def masked_model(folder: Path) -> Path:
-    """Check that a folder holds a model that fills in blanks, as far as its metric tells.
+    """Check that a folder holds a model that fills in gaps of a text.
 
-    folder: the folder.
+    folder: the folder. Only the metric in its config is looked at: a model with another metric is not refused here.
 
-    Errors: UserError.
+    Errors: UserError for a model whose metric shows that it predicts the next token.
     """
     trained_model(folder)
     if (metric := _config(folder).get("metric")) in WRITES:
@@ -193,15 +193,15 @@ def masked_model(folder: Path) -> Path:
 
 
 def no_blanks(instead: str) -> UserError:
-    """Return the error for a model that does not fill in blanks.
+    """Return the error for a model that does not fill in gaps of a text.
 
     instead: advice for this model, such as another command.
     """
-    return UserError(f"this model does not fill in blanks. Use a model of a member such as bert, or {instead}")
+    return UserError(f"this model does not fill in gaps of a text. Use a model of a member such as bert, or {instead}")
 
 
 def fraction_or_steps(text: str) -> float | int:
-    """Parse --warmup.
+    """Parse the value of --warmup.
 
     text: a fraction of the training, such as "0.05", or a number of steps, such as "400".
 
@@ -216,7 +216,7 @@ def fraction_or_steps(text: str) -> float | int:
 
 
 def warmup(ctx: typer.Context, length: float | int | None) -> float | int | None:
-    """Check --warmup against --schedule.
+    """Check that the schedule of --schedule accepts the warm-up of --warmup.
 
     ctx: the context of the command, which holds --schedule.
     length: the warm-up as a fraction or a number of steps; None is accepted.
@@ -230,7 +230,7 @@ def warmup(ctx: typer.Context, length: float | int | None) -> float | int | None
 
 
 def betas(text: str) -> tuple[float, float]:
-    """Parse --betas.
+    """Parse the value of --betas, the decay rates of the optimiser Adam.
 
     text: two numbers from 0 to below 1, separated by a comma.
 
@@ -247,9 +247,9 @@ def betas(text: str) -> tuple[float, float]:
 
 
 def eps(value: float | None) -> float | None:
-    """Check --eps.
+    """Check the value of --eps, the constant in the denominator of the optimiser Adam.
 
-    value: a number above 0; None is accepted.
+    value: the constant, which must be above 0; None is accepted.
 
     Errors: UserError.
     """
@@ -258,7 +258,7 @@ def eps(value: float | None) -> float | None:
 
 
 def datastore(folder: Path | None) -> Path | None:
-    """Check that a datastore exists.
+    """Check that the folder of a datastore exists.
 
     folder: its folder; None is accepted.
 
@@ -268,7 +268,7 @@ def datastore(folder: Path | None) -> Path | None:
 
 
 def state(file: Path | None) -> Path | None:
-    """Check that a saved text exists.
+    """Check that the file of a saved text exists.
 
     file: the file that `kinformer read` wrote; None is accepted.
 
@@ -284,7 +284,7 @@ def _check_exists(path: Path | None, advice: str) -> Path | None:
 
 
 def folder(ctx: typer.Context, out: Path) -> Path:
-    """Check that --out is not a file, and that --resume and --overwrite are not both given.
+    """Check that --out names no file, and that --resume and --overwrite are not both given.
 
     ctx: the context of the command, which holds --resume and --overwrite.
     out: the folder; `refuse_model` and `refuse_comparison` check its contents later.
@@ -297,7 +297,7 @@ def folder(ctx: typer.Context, out: Path) -> Path:
 
 
 def refuse_file(out: Path) -> None:
-    """Refuse a file as --out.
+    """Refuse the path of --out if it is a file.
 
     out: the path.
 
@@ -314,8 +314,7 @@ def refuse_model(out: Path, overwrite: bool, resume: bool) -> None:
     overwrite: True if --overwrite is given.
     resume: True if --resume is given.
 
-    Call it after all other checks, so that a user who adds --overwrite does not meet another error afterwards.
-    Errors: UserError.
+    Call it after all other checks, so that a user who then adds --overwrite meets no further error. Errors: UserError.
     """
     if (out / WEIGHTS).is_file() and not (overwrite or resume):
         raise UserError(
@@ -331,7 +330,7 @@ def refuse_comparison(out: Path, overwrite: bool, resume: bool) -> None:
     overwrite: True if --overwrite is given.
     resume: True if --resume is given.
 
-    Call it after all other checks, as `refuse_model`. Errors: UserError.
+    Call it after all other checks, so that a user who then adds --overwrite meets no further error. Errors: UserError.
     """
     going_on = overwrite or (resume and (out / PLAN).is_file())
     if not going_on and any((out / name).exists() for name in (PLAN, RESULTS)):

@@ -1,4 +1,4 @@
-"""Episodes that a model plays: summarised, saved and drawn."""
+"""Episodes that an agent plays in an environment: summarised, saved and drawn."""
 
 import json
 import sys
@@ -27,10 +27,10 @@ GIF, PNG, JSON = "play.gif", "returns.png", "returns.json"
 
 @dataclass
 class PlaySession:
-    """The episodes of one `kinformer play`.
+    """Episodes that one call of `kinformer play` has played.
 
     spec: the environment, such as "CartPole-v1".
-    episodes: the episodes by target return; the key is None without a target.
+    episodes: the episodes by target return (the sum of rewards to aim at); the key is None without a target.
     """
 
     spec: str
@@ -38,11 +38,11 @@ class PlaySession:
 
     @property
     def ended_episodes(self) -> list[PlayedEpisode]:
-        """The episodes that have ended."""
+        """Episodes that have ended, of all target returns."""
         return [episode for episodes in self.episodes.values() for episode in episodes]
 
     def line(self, target: float | None) -> str:
-        """Return a summary of the episodes of one target: return, number of episodes, steps and success.
+        """Return a summary of the episodes of one target return: achieved return, steps and success.
 
         target: the target return; None without a target.
         """
@@ -61,7 +61,7 @@ class PlaySession:
 
     @property
     def means(self) -> dict[float, float]:
-        """The mean return by target return."""
+        """Mean achieved return of the episodes, by target return."""
         return {
             target: mean(episode.episode.total_return for episode in episodes)
             for target, episodes in self.episodes.items()
@@ -69,7 +69,7 @@ class PlaySession:
         }
 
     def print_summary(self) -> None:
-        """Print a line for each target, and the correlation of target and mean return for 3 or more targets."""
+        """Print a summary for each target return, and for 3 or more their correlation with the mean return."""
         for target, episodes in self.episodes.items():
             if episodes:
                 print(f"{self.spec}: {self.line(target)}")
@@ -81,10 +81,10 @@ class PlaySession:
             )
 
     def keep(self, out: Path | None, save: Path | None, pictures: bool = True) -> None:
-        """Write the episodes, the returns and the pictures.
+        """Write the episodes, their returns and the pictures into files.
 
         out: new folder for returns.json, returns.png and play.gif; None writes none of them.
-        save: file for the episodes, which `offline=` can read; None writes no episodes.
+        save: file for the episodes, which --data offline=FILE can read; None writes no episodes.
         pictures: False leaves out the pictures, which take time.
 
         Without an ended episode no file is written. Errors: OSError.
@@ -118,9 +118,9 @@ def play_episodes(
 ) -> None:
     """Play episodes for each target return, print a summary, and write the files.
 
-    model: the model; None plays random actions.
+    model: the agent; None plays random actions.
     settings: the environment, the number of episodes and further settings.
-    targets: the target returns; None without a target.
+    targets: the target returns; (None,) without a target.
     out: new folder for returns.json and pictures; none if None.
     save: file for the episodes; none if None.
 
@@ -159,7 +159,7 @@ def play_episodes(
 
 
 def draws_pictures(spec: str) -> bool:
-    """Return True if an environment renders pictures; warn if it does not.
+    """Return True if an environment can draw itself as pictures; warn if it cannot.
 
     spec: the environment.
     """

@@ -19,7 +19,7 @@ LATELY, APART = 20, 1.0
 
 
 class ProgressListener(Protocol):
-    """Callback that takes the amount that is done, and an optional note to print."""
+    """Callback to report progress: it takes the amount that is done, and an optional note to print."""
 
     def __call__(self, done: int, note: str = "") -> None: ...
 
@@ -29,7 +29,7 @@ def progress(name: str, total: int, unit: str) -> Iterator[ProgressListener]:
     """Return a callback that prints the progress and the remaining time on stderr.
 
     name: name of the computation, such as "measuring".
-    total: the total amount.
+    total: the total amount, at which the computation is complete.
     unit: the unit of the total, such as "tokens".
     """
     began = monotonic()

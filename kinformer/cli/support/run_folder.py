@@ -1,4 +1,4 @@
-"""The folder of a run: locked, created, checked for other models, and read for weights to start from."""
+"""Checks of the folder of a training run: locks, damaged files, other models, first weights."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -29,16 +29,16 @@ def refuse_damaged(folder: Path, advice: str | None = None) -> None:
     """Refuse to resume a run if its weights cannot be read.
 
     folder: the folder of the run.
-    advice: advice for the user; the text of `advice_instead_of_resuming` if None.
+    advice: advice for the user at the end of the message; the text of `advice_instead_of_resuming` if None.
 
-    A new start would overwrite the remaining files. Errors: UserError.
+    The run is not simply started again, because that would overwrite its remaining files. Errors: UserError.
     """
     if (damaged := RunFolder(folder).find_damage()) is not None:
         raise UserError(f"{damaged}; {advice or advice_instead_of_resuming(folder)}")
 
 
 def advice_instead_of_resuming(folder: Path) -> str:
-    """Return advice for a run that cannot be resumed because a file is damaged.
+    """Return advice for the user whose run cannot be resumed because a file is damaged.
 
     folder: the folder of the run.
     """
@@ -49,7 +49,7 @@ def advice_instead_of_resuming(folder: Path) -> str:
 
 @contextmanager
 def with_advice(advice: str) -> Iterator[None]:
-    """Add advice to the UserError for a damaged file of a run.
+    """Enter a context that adds advice to a UserError about a damaged file of a run.
 
     advice: the text to add.
     """
@@ -63,10 +63,10 @@ def with_advice(advice: str) -> Iterator[None]:
 
 @contextmanager
 def warn_of_outdated_files(folder: Path) -> Iterator[None]:
-    """Print the files that became outdated while the context was open.
+    """Enter a context that reports results of a run which become outdated by new weights.
 
-    folder: the folder of the run. The files are results of commands, such as exits.json, for weights that the context
-        has replaced.
+    folder: the folder of the run. The results are files such as exits.json, which a command made for the earlier
+        weights.
     """
     before = _checksum(folder)
     try:
@@ -87,13 +87,13 @@ def _checksum(folder: Path) -> int | None:
 
 @contextmanager
 def claimed_folder(out: Path, group: SingleProcess = SINGLE_PROCESS, *, within: bool = False) -> Iterator[None]:
-    """Lock a folder for a command while the context is open.
+    """Enter a context in which a folder is locked, so that no other command trains there.
 
     out: the folder.
-    group: the processes of the command.
+    group: the processes that train together.
     within: True also locks the subfolders.
 
-    Errors: UserError if another process trains there.
+    Errors: UserError if another command trains there already.
     """
     with ExitStack() as stack:
         with from_user(FolderInUse), print_warnings():
@@ -102,7 +102,7 @@ def claimed_folder(out: Path, group: SingleProcess = SINGLE_PROCESS, *, within: 
 
 
 def make_folder(out: Path) -> None:
-    """Create a folder and check that files can be written there.
+    """Create the folder of a run, and check that files can be written there.
 
     out: the folder.
 
@@ -119,7 +119,7 @@ def make_folder(out: Path) -> None:
 
 
 def refuse_occupied(folder: Path, model: Any, overwrite: bool, resume: bool = False) -> None:
-    """Refuse a folder if a training would overwrite its model, unless `overwrite` is true.
+    """Refuse a folder whose model a training would overwrite, unless `overwrite` is true.
 
     folder: the folder.
     model: the model to train.
@@ -143,7 +143,7 @@ def load_start(folder: Path | None, function: Callable[..., Any], model: Any, da
     folder: the folder of the trained model; if None, the model keeps its initial weights.
     function: the member that built the new model.
     model: the new model.
-    data: the data, in the tokens of the trained model.
+    data: the training data; it must have the same tokens as the data of the trained model.
 
     Errors: UserError if the weights do not fit, or if the new model has frozen weights and no folder is given.
     """
@@ -157,7 +157,7 @@ def load_start(folder: Path | None, function: Callable[..., Any], model: Any, da
 
 
 def refuse_frozen(name: str, model: Any, advice: str) -> None:
-    """Refuse a new model with frozen weights, because these would stay random.
+    """Refuse a new model with frozen weights (weights that are not trained), which would stay random.
 
     name: name of the member, for the message.
     model: the new model.
@@ -171,5 +171,6 @@ def refuse_frozen(name: str, model: Any, advice: str) -> None:
         record = getattr(model, "member", None)
         word = f"frozen={as_word(record.keywords['frozen'])}" if record and "frozen" in record.keywords else name
         raise UserError(
-            f"{word} trains {len(weights) - still} of {len(weights)} weights, but the others would stay random;{advice}"
+            f"{word} trains {len(weights) - still} of {len(weights)} weights, but the others are frozen and would "
+            f"stay random;{advice}"
         )

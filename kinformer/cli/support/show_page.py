@@ -42,11 +42,11 @@ SHOWN, ROW_WIDTH = 3, 100  # rows of a task or steps of an environment; characte
 
 
 def print_pages(pages: list[Page] | Topic, length: int | None, cost: bool) -> list[Picture]:
-    """Print the pages of a name, or a topic, and return their pictures.
+    """Print the pages of a name, or a topic, for `kinformer show`, and return their pictures.
 
-    pages: the pages or the topic.
+    pages: the pages, or the topic (a word of the field with the files that belong to it).
     length: number of positions to draw; chosen for each picture if None.
-    cost: measure and print time and memory too.
+    cost: True to measure and print the time and memory of each page's example too.
     """
     console = Console(soft_wrap=True, highlight=False, markup=False)
     if isinstance(pages, Topic):
@@ -75,9 +75,9 @@ def _printed(pictures: list[Picture], console: Console) -> list[Picture]:
 
 
 def save_pictures(title: str, images: list[Picture], out: Path) -> None:
-    """Write pictures into a file.
+    """Write the pictures of `kinformer show` into a file.
 
-    title: the name that was shown, for the heading and for the message.
+    title: the name that was shown; the picture has it as heading, and the message names it.
     images: the pictures.
     out: the file.
 
@@ -100,7 +100,7 @@ def width_of(console: Console) -> int:
 
 
 def write(page: Page, console: Console) -> None:
-    """Print the text of a page.
+    """Print the text of a page: heading, signatures and docstrings.
 
     page: the page.
     console: the console to print on.
@@ -120,7 +120,7 @@ def write(page: Page, console: Console) -> None:
 
 
 def write_helpers(page: Page, console: Console) -> None:
-    """Print the helpers of a page, one per line.
+    """Print the helper classes and functions of a page, one per line.
 
     page: the page.
     console: the console to print on.
@@ -131,7 +131,7 @@ def write_helpers(page: Page, console: Console) -> None:
 
 
 def write_topic(topic: Topic, console: Console) -> None:
-    """Print a topic with one line for each of its places.
+    """Print a topic with one line for each file that belongs to it.
 
     topic: the topic.
     console: the console to print on.
@@ -148,9 +148,10 @@ def write_topic(topic: Topic, console: Console) -> None:
 
 
 def pictures(page: Page, length: int | None) -> list[Picture]:
-    """Draw the examples of a page: patterns side by side, other examples with each caption once.
+    """Draw the examples of a page: attention patterns side by side, other examples one by one.
 
-    page: the page; up to 6 of its examples are drawn.
+    page: the page; up to 6 of its examples are drawn. If several pictures have the same caption, only the first is
+        returned.
     length: number of positions to draw; chosen for each picture if None.
     """
     examples = [_make_seeded(make) for make in page.examples[:MOST]]
@@ -166,9 +167,10 @@ def pictures(page: Page, length: int | None) -> list[Picture]:
 
 
 def topic_pictures(topic: Topic, length: int | None) -> list[Picture]:
-    """Draw the patterns of a topic side by side, or its first 2 pages if it has fewer than 2 patterns.
+    """Draw the attention patterns of a topic side by side, or its first 2 pages.
 
-    topic: the topic; each pattern is drawn by its first example.
+    topic: the topic; the first example of each pattern is drawn. With fewer than 2 patterns, the first 2 pages are
+        drawn.
     length: number of positions to draw; chosen for each picture if None.
     """
     places = [item.place for item in topic.places]
@@ -191,9 +193,10 @@ def _make_seeded(make: Callable[[], Any]) -> Any:
 
 
 def sentences(page: Page, length: int | None) -> Iterator[str]:
-    """Yield the numbers of a pattern, the rows of a task, or the first steps of an environment.
+    """Yield lines about the example of a page: numbers of a pattern, rows of a task, or first steps.
 
-    page: the page; the result is empty unless it has exactly one example.
+    page: the page; it must have exactly one example, which is an attention pattern, a task or an environment. Otherwise
+        nothing is yielded.
     length: number of positions of a pattern; chosen for the pattern if None.
     """
     if len(page.examples) != 1:
@@ -208,7 +211,7 @@ def sentences(page: Page, length: int | None) -> Iterator[str]:
 
 
 def cost_lines(page: Page) -> Iterator[str]:
-    """Measure time and memory of a page's first example against length, and yield the lines.
+    """Measure the time and memory of a page's first example at several lengths, and yield lines to print.
 
     page: the page.
     """
@@ -324,7 +327,7 @@ def _example_source(make: Any) -> str:
 
 
 def task_lines(task: Task) -> Iterator[str]:
-    """Yield 3 rows of a task, which are the same each time, with its width and the accuracy of guessing.
+    """Yield lines about a task: largest row, accuracy of guessing, and 3 rows that never change.
 
     task: the task.
     """
@@ -346,7 +349,7 @@ TEXT = "ansi"
 
 
 def environment_lines(env: Any) -> Iterator[str]:
-    """Yield the spaces of an environment and, if it renders text, the first 3 steps of a random episode.
+    """Yield lines about an environment: its spaces and, if it renders text, 3 steps of random actions.
 
     env: the environment; the episode is the same each time.
     """

@@ -1,4 +1,4 @@
-"""Names, signatures and docstrings of the library's files, read without importing them or torch."""
+"""Names, signatures and docstrings of library files, read without importing the files or torch."""
 
 import ast
 import builtins
@@ -32,7 +32,7 @@ def first_sentence(file: Path) -> str:
 
 
 def first_sentences(kind: str, function: str = "") -> dict[str, str]:
-    """Return the first sentence of every file of a kind, by name; only plugins are run for it.
+    """Return the first sentence of every file of a kind by name; no file is run except plugins.
 
     kind: the folder, such as "members".
     function: if given, only files that define this function are included.
@@ -47,7 +47,7 @@ def first_sentences(kind: str, function: str = "") -> dict[str, str]:
 
 
 def defines(file: Path, name: str) -> bool:
-    """True if a file defines a function.
+    """True if a Python file defines a function with this name, outside any class.
 
     file: the Python file.
     name: name of the function.
@@ -56,7 +56,7 @@ def defines(file: Path, name: str) -> bool:
 
 
 def arguments(file: Path, name: str) -> list[str] | None:
-    """Return the argument names of a function, in order; None if it takes any keyword.
+    """Return the argument names of a function in a file, in order; None if it takes any keyword.
 
     file: the Python file that defines it.
     name: name of the function.
@@ -75,7 +75,8 @@ def member_stub(name: str) -> Callable[..., Any] | None:
 
     name: the member; None is returned if the library has no such member.
 
-    A keyword accepts any text if its annotation or default cannot be read from the file.
+    The function stands in for the member to check keywords without an import. A keyword accepts any text if its
+    annotation or default cannot be read from the file.
     """
     files = part_files("members")
     for file in [files[name]] if name in files else files.values() if name.isidentifier() else ():
@@ -87,7 +88,7 @@ def member_stub(name: str) -> Callable[..., Any] | None:
 
 
 def constant(file: Path, name: str) -> Any:
-    """Return the literal value that a file, or a class in it, assigns to a name; None if it assigns none.
+    """Return the literal value that a file, or a class in it, assigns to a name; None without one.
 
     file: the Python file.
     name: the name.

@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 
 class TopicText(NamedTuple):
-    """Text of a topic.
+    """One topic of `kinformer show`: a word of the field that names no part.
 
-    says: a sentence about it.
-    places: its files, members first and then parts.
-    also: other words for it.
+    says: a sentence about the topic.
+    places: the files that belong to it, such as "patterns/band": members first and then parts.
+    also: other words for the topic.
     """
 
     says: str
@@ -29,7 +29,7 @@ TOPICS = _read_topics()
 
 
 def topic(words: str) -> TopicText | None:
-    """Return the topic with a name; None if there is none.
+    """Return the topic of `kinformer show` with a name; None if there is none.
 
     words: the name, in any case and with "-", "_" or a space between words.
     """

@@ -12,12 +12,12 @@ from kinformer.lab.train.loop import TrainingStopped
 
 @contextmanager
 def process_group(form: Form) -> Iterator[SingleProcess]:
-    """Enter the process group of a command.
+    """Enter the process group of a command that torchrun started in several processes.
 
-    form: "ddp" copies all weights to each process; "shard" shards them.
+    form: "ddp" keeps all weights in each process; "shard" keeps a part of them in each.
 
-    Only the first process prints. Another process reports a failure only if it did not happen in all of them, because
-    the first process reports the common failures.
+    Only the first process prints, and it reports the failures that happen in all processes. Another process reports a
+    failure only if the first process does not have it.
     """
     with from_user(ProcessLost, code=FAILED), processes(form) as group:
         if not group.rank:

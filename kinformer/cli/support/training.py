@@ -1,4 +1,4 @@
-"""Training for the commands: preparation, checks before the first step, and the run with its progress."""
+"""Training for the commands: preparation, checks before the first step, the run with its progress."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -49,15 +49,15 @@ FIRST = "phase-1"  # folder of the first phase, within the folder of the last ph
 
 @dataclass(frozen=True)
 class Job:
-    """Data, budget and settings of a training; the same for every member of a comparison.
+    """Data, budget and settings of a training; in a comparison the same for every member.
 
     data: the data.
-    budget: steps or minutes.
+    budget: steps or minutes to train.
     settings: the settings.
     device: the device to train on.
     tensorboard: write events for TensorBoard too.
-    group: the processes that share the training.
-    columns: names and scales of the columns that the initial or resumed weights learned from; None if they keep none.
+    group: the processes that share the training, as torchrun starts them.
+    columns: names and scales of the series columns that the first weights were trained on; None without them.
     """
 
     data: Data
@@ -69,7 +69,7 @@ class Job:
     columns: ColumnScales | None = None
 
     def build(self, choice: MemberChoice) -> Model:
-        """Build a new model, which reads a series by the columns of the weights that it starts from.
+        """Build a new model; it reads a series with the column names and scales in `columns`.
 
         choice: the member.
         """
@@ -86,21 +86,22 @@ class Job:
 
     @property
     def measurement(self) -> str:
-        """A description of the validation data that is measured."""
+        """Description in words of the validation data that each measurement reads."""
         return self.data.describe_sample("valid", self.settings.length, self.settings.sample_bytes)
 
     @property
     def valid_bytes(self) -> int:
-        """Number of bytes of validation data that are measured; the same for every member."""
+        """Number of bytes of validation data that each measurement reads, the same for every member."""
         return min(self.settings.sample_bytes, self.text.part("valid").bytes)
 
     def fix_measurements(self, models: Sequence[Model], budgets: Sequence[Budget] = ()) -> "Job":
-        """Return the job with the size and number of its measurements fixed before the first step.
+        """Return the job with a fixed size and number of measurements on validation data.
 
-        models: the models that the measurements must suit.
-        budgets: their budgets if they differ; the smallest one determines how much is measured.
+        models: the models to train; the slowest one determines how much is measured.
+        budgets: the budgets of the models if they differ; the smallest one is used.
 
-        For data other than text, the job is returned unchanged. Errors: UserError if a model does not read the data.
+        Call it before the first step. For data other than text, the job is returned unchanged. Errors: UserError if a
+        model does not read the data.
         """
         if not isinstance(self.data, TextData):
             return self
@@ -110,7 +111,7 @@ class Job:
             return replace(self, settings=settle_measuring(placed, self.data, least, self.settings, self.group))
 
     def resume_measurements(self, folder: Path, model: Model) -> "Job":
-        """Return the job with the measurements of the run to resume.
+        """Return the job with the size and number of measurements of the run that is resumed.
 
         folder: the folder of the run.
         model: the model.
@@ -142,8 +143,8 @@ def prepare(
     valid: path of separate validation data; a part of the data if None.
     device: name of the device; the default device if None.
     tensorboard: write events for TensorBoard too.
-    group: the processes that share the training.
-    check_out: called after the options are checked and before the data is read, which may take long.
+    group: the processes that share the training, as torchrun starts them.
+    check_out: function that checks --out; it is called before the data is read, which may take long.
     **settings: fields of `Settings`.
 
     Errors: UserError for an invalid option and for data that cannot be read.
@@ -159,7 +160,7 @@ def prepare(
 
 
 def refuse_kind(choice: MemberChoice, source: DataSource, context: Any = None) -> None:
-    """Refuse, before any data is read, a member that does not read this kind of data.
+    """Refuse a member that does not read this kind of data, before any data is read.
 
     choice: the member.
     source: the data source.
@@ -181,7 +182,7 @@ def refuse_length(context: Any, kind: type[Data] | Data | None) -> None:
     """Refuse a --length that has no effect because the data or the model decides the length of rows.
 
     context: the context of the command.
-    kind: the kind of data; None is accepted.
+    kind: the data or its class; None is accepted.
 
     Errors: UserError.
     """
@@ -219,24 +220,25 @@ def tell_split(job: Job) -> None:
 
 
 def start_folder(start: Path | None, out: Path, resume: bool) -> Path | None:
-    """Return the folder of the weights that a training starts from.
+    """Return the folder whose weights a training starts from; None for new weights.
 
     start: the folder of --from; None without it.
-    out: the folder of the run, which is returned if its run is resumed.
+    out: the folder of the run, which is returned if its training is resumed.
     resume: True if --resume is given.
     """
     return out if resume and RunFolder(out).step is not None else start
 
 
 def fit_to_weights(choice: MemberChoice, job: Job, folder: Path | None) -> tuple[MemberChoice, Job]:
-    """Fit the keywords of a member to the data, and the job to the columns of trained weights.
+    """Fit the keywords of a member to the data, and the columns of a series to trained weights.
 
     choice: the member.
     job: the data and settings.
     folder: folder of the weights to start from; None for a new model.
 
-    Returns the fitted member and the job with the columns of the weights. A file may have more columns than the weights
-    know, so keywords that depend on columns come from the weights. Errors: UserError if the folder cannot be read.
+    Returns the fitted member, and the job with the column names and scales of the weights. A series may have more
+    columns than the weights know, so the keywords for columns come from the weights' folder. Errors: UserError if the
+    folder cannot be read.
     """
     with from_user(ValueError, OSError):
         columns = None if folder is None else columns_of(folder)
@@ -245,12 +247,13 @@ def fit_to_weights(choice: MemberChoice, job: Job, folder: Path | None) -> tuple
 
 
 def check_trainable(name: str, model: Any, job: Job) -> Decisions:
-    """Check a model and data before a training, and return the training's decisions.
+    """Check that a model can be trained on the data, and return the decisions of the training.
 
     name: name of the model, for messages.
     model: the model.
     job: the data and settings.
 
+    Decisions are tested facts about the model that set its batches, such as whether its outputs depend on later tokens.
     Errors: UserError, which names the model, for everything that the training would refuse.
     """
     check_readable(name, model, job.data, job.settings)
@@ -265,16 +268,16 @@ def check_trainable(name: str, model: Any, job: Job) -> Decisions:
 def train_member(
     name: str, model: Any, job: Job, folder: Path, *, resume: bool = False, decisions: Decisions | None = None
 ) -> History:
-    """Train a model with its progress on stderr, and keep the run in a folder.
+    """Train a model with its progress on stderr, and save the run in a folder.
 
     name: name of the training, for progress and messages.
     model: the model.
     job: the data and settings.
     folder: the folder of the run. A new folder is removed again if the training is refused.
     resume: continue the run in the folder, if there is one.
-    decisions: the decisions that `check_trainable` made for the model; the training makes them if None.
+    decisions: the tested facts that `check_trainable` returned for the model; if None, the training tests them.
 
-    Returns the history of the whole run. Errors: UserError.
+    Returns the history (all measurements) of the whole run. Errors: UserError.
     """
     if resume and RunFolder(folder).step is not None:
         try:
@@ -306,18 +309,18 @@ def train_until(
     until: float = 1.0,
     decisions: Decisions | None = None,
 ) -> History:
-    """Train up to a fraction of the budget; the caller has locked the folder and prints warnings.
+    """Train a model up to a fraction of its budget, and save the run in a folder.
 
     name: name of the training, for progress and messages.
     model: the model.
     job: the data and settings.
     folder: the folder of the run.
     resume: continue the run in the folder.
-    until: fraction of the budget to reach.
-    decisions: the decisions that `check_trainable` made for the model; the training makes them if None.
+    until: fraction of the budget at which to stop, from the start of the run.
+    decisions: the tested facts that `check_trainable` returned for the model; if None, the training tests them.
 
-    Returns the history of the whole run. Errors: UserError for a stop, an unreadable file, a loss that is not finite
-    and too little memory.
+    The caller has locked the folder, and prints warnings. Returns the history of the whole run. Errors: UserError if a
+    signal stops the training, a file is unreadable, the loss is not finite or the memory is too small.
     """
     first, new = not job.group.rank, not folder.exists()
     if first:
@@ -356,7 +359,7 @@ def train_until(
 
 @contextmanager
 def tensorboard_events(job: Job, folder: Path) -> Iterator[TensorBoardEvents | None]:
-    """Open the TensorBoard events of a run; None if the job does not ask for them.
+    """Enter a context with the TensorBoard events of a run; None if the job does not ask for them.
 
     job: the job.
     folder: the folder of the run; events go to its subfolder tensorboard.

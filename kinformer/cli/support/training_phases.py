@@ -1,4 +1,4 @@
-"""Staged training by `kinformer train --then`: phases are checked before the first is trained."""
+"""Training in phases by `kinformer train --then`: all phases are checked before the first is trained."""
 
 import json
 from collections.abc import Sequence
@@ -35,11 +35,11 @@ PLAN = "phases.json"
 
 @dataclass(frozen=True)
 class Phase:
-    """One phase of a training.
+    """One phase of a training in phases (`kinformer train --then`).
 
     choice: the member with the keywords of the phase.
     job: data, budget and settings of the phase.
-    folder: folder of the phase.
+    folder: folder into which the phase is saved.
     """
 
     choice: MemberChoice
@@ -48,7 +48,7 @@ class Phase:
 
     @property
     def plan(self) -> dict[str, Any]:
-        """The record for phases.json of everything that determines the phase."""
+        """Record for phases.json of everything that determines the results of the phase."""
         plan = {
             "member": self.choice.name,
             "data": self.job.data.name,
@@ -71,7 +71,7 @@ def train_in_phases(
     out: folder of the last phase; earlier phases are in its subfolders phase-1, phase-2 and so on.
     start: folder of weights for the first phase; None starts from new weights.
     overwrite: replace the models in these folders.
-    resume: skip finished phases and continue the phase in which an earlier command stopped.
+    resume: skip finished phases, and continue the phase in which an earlier command was stopped.
 
     Errors: UserError.
     """
@@ -131,7 +131,7 @@ def _print_result(title: str, history: History, job: Job, folder: Path) -> None:
 
 
 def plan_phases(first: MemberChoice, job: Job, then: Sequence[str], out: Path) -> list[Phase]:
-    """Return the phases of a training, each with its keywords, budget, settings and folder.
+    """Return the phases of a training, each with its member keywords, budget, settings and folder.
 
     first: the member with the keywords of the first phase.
     job: the data and the settings of the first phase.
@@ -142,7 +142,8 @@ def plan_phases(first: MemberChoice, job: Job, then: Sequence[str], out: Path) -
     """
     if job.settings.schedule == "noam":
         raise UserError(
-            "cannot combine --schedule noam with --then, because each phase has its own learning rate. Leave out one"
+            "cannot combine --schedule noam with --then, because each phase has another learning rate. Leave out "
+            "one of the two"
         )
     recipe = job.settings.recipe(first.build(job.settings.seed))
     phases = [Phase(first, _phase_job(job, recipe, recipe.peak, job.budget), out / FIRST)]
@@ -163,7 +164,7 @@ def _next_phase(phase: Phase, text: str, folder: Path) -> Phase:
     words = [word for word in split(text) if word]
     values = {name.strip(): value for name, _, value in (word.partition("=") for word in words)}
     if len(values) < len(words):
-        raise UserError(f"--then {text} gives a name twice. Give each name once")
+        raise UserError(f"--then {text} gives a setting twice. Give each setting once")
     numbers = {name: _number(name, values[name]) for name in OPTIONS if name in values}
     settings = phase.job.settings
     assert settings.plan is not None  # set by `_phase_job`

@@ -1,6 +1,6 @@
 """Trainings of a comparison: each member at each learning rate and seed, in turns.
 
-The turns spread noise of the machine evenly over all trainings.
+In turns, other load of the machine slows down all trainings equally.
 """
 
 import json
@@ -43,7 +43,8 @@ class Trial:
     choice: the member with its keywords.
     job: data, budget and settings, with the learning rate and seed of this training.
     folder: folder of the run.
-    decisions: decisions made for the member before the first step; the training makes them if None.
+    decisions: tested facts about the model that set its batches, such as whether its outputs depend on later tokens; if
+        None, the training tests them.
     """
 
     member: str
@@ -55,12 +56,12 @@ class Trial:
 
     @property
     def lr(self) -> float | None:
-        """Learning rate; None for the rate of the member's recipe."""
+        """Learning rate; None for the rate that the member sets in its recipe."""
         return self.job.settings.lr
 
     @property
     def seed(self) -> int:
-        """Seed of the weights and the batches."""
+        """Seed of the initial weights and the training batches."""
         return self.job.settings.seed
 
 
@@ -70,7 +71,7 @@ class TrialBudget:
 
     minutes: minutes of training.
     steps: training steps.
-    flops: additions and multiplications.
+    flops: additions and multiplications of the whole training.
 
     Errors: UserError.
     """
@@ -94,11 +95,11 @@ class TrialBudget:
 
     @property
     def as_record(self) -> dict[str, float]:
-        """The given budget as a record with one entry."""
+        """Budget as a record with one entry, such as {"steps": 1000}."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     def member_budget(self, choice: MemberChoice, step_flops: int) -> Budget:
-        """Return the budget of a member in minutes or steps.
+        """Return the training budget of a member in minutes or steps.
 
         choice: the member.
         step_flops: additions and multiplications of one of its training steps.
@@ -111,15 +112,16 @@ class TrialBudget:
         if step_flops > self.flops:
             each = f"{step_flops:.3g}"
             raise UserError(
-                f"--flops {self.flops:.3g} is too small: one step of {choice.text} takes {each}. Give a larger number"
+                f"--flops {self.flops:.3g} is too small: one step of {choice.text} takes {each} operations. Give a "
+                "larger number"
             )
         return StepBudget(int(self.flops // step_flops))
 
 
 def parse_rates(lr: float | None, lrs: str | None) -> tuple[float | None, ...]:
-    """Parse --lr and --lrs into the learning rates to try.
+    """Parse --lr and --lrs of `kinformer compare` into the learning rates to try.
 
-    lr: the value of --lr; None stands for the rate of each member's recipe.
+    lr: the value of --lr; None stands for the rate that each member sets in its recipe.
     lrs: the value of --lrs, such as "1e-3,3e-3".
 
     Errors: UserError for invalid or repeated rates, and if both options are given.
@@ -152,12 +154,12 @@ def list_trials(
 ) -> list[Trial]:
     """List all trainings of a comparison, in the order of members, rates and seeds.
 
-    members: title, choice and budget of each member.
+    members: the title, the member with its keywords, and the budget of each member.
     job: data and settings.
     lrs: the learning rates.
     seeds: number of seeds; the first one is the seed of the settings.
     out: folder of the comparison. If a member has several trainings, each has a subfolder in the member's folder.
-    decisions: decisions made before the first step, by title.
+    decisions: tested facts about each model that set its batches, by title.
     """
     trainings = []
     for title, choice, budget in members:
@@ -171,13 +173,13 @@ def list_trials(
 
 
 def train_in_turns(trials: Sequence[Trial]) -> tuple[dict[str, History], dict[str, UserError]]:
-    """Train all trials in turns, and return their histories and errors by name.
+    """Train all trainings of a comparison in turns, and return their histories and errors by name.
 
     trials: the trainings.
 
-    Each turn spends a piece of the budget. A trial is loaded from its folder at its turn and saved at the end of the
-    turn. So only one model is in memory, and a kill loses only seconds. A loss that is not finite ends a trial, and the
-    others continue. Errors: UserError if this happens to a member at every learning rate.
+    Each turn spends a piece of the budget. A training is loaded from its folder at its turn, and saved at the end of
+    the turn. So only one model is in memory, and a killed process loses only seconds. A loss that is not finite ends
+    one training, and the others continue. Errors: UserError if this happens to a member at every learning rate.
     """
     done: dict[str, History] = {}
     failed: dict[str, UserError] = {}
@@ -233,10 +235,10 @@ def comparison_plan(
 
 
 def resume_job(out: Path, now: dict[str, Any], job: Job) -> Job:
-    """Return the job with the measurements that the comparison in a folder has fixed.
+    """Return the job with the size and number of measurements of the comparison that is resumed.
 
     out: folder of the comparison.
-    now: the record of the present command, as `comparison_plan` returns it.
+    now: the record of the present command, as `comparison_plan` returns it, to compare with the saved one.
     job: data and settings.
 
     Errors: UserError, with the difference, if the folder holds another comparison or an unreadable record.
@@ -259,7 +261,7 @@ def resume_job(out: Path, now: dict[str, Any], job: Job) -> Job:
 
 
 def start_comparison(out: Path, plan: dict[str, Any], folders: Iterable[Path]) -> None:
-    """Remove the results and runs of an earlier comparison, and write comparison.json.
+    """Start a comparison: remove results and runs of an earlier one, and write comparison.json.
 
     out: folder of the comparison.
     plan: the record, as `comparison_plan` returns it.
@@ -278,13 +280,14 @@ def start_comparison(out: Path, plan: dict[str, Any], folders: Iterable[Path]) -
 def best_trials(
     trials: Sequence[Trial], done: Mapping[str, History], failed: Collection[str]
 ) -> tuple[list[Trial], dict[str, float | None]]:
-    """Return the trainings of a member at its best learning rate, and the mean metric of each rate.
+    """Return the trainings of a member at its best learning rate, and the metric of each rate.
 
     trials: the trainings of one member.
-    done: histories by trial name.
-    failed: names of the trials that ended with a loss that was not finite.
+    done: the history (all measurements) of each training, by its name.
+    failed: names of the trainings that ended with a loss that was not finite.
 
-    The best rate has the best mean validation metric over seeds. A mean is None if a loss was not finite.
+    The best rate has the best validation metric, averaged over seeds. The average of a rate is None if a loss was not
+    finite.
     """
     means: dict[float | None, float | None] = {}
     for lr in dict.fromkeys(trial.lr for trial in trials):

@@ -13,12 +13,12 @@ BUDGET = re.compile(r"(Steps|Minutes)\(count=(.*)\)")
 
 
 def as_typed(section: str, name: str, value: Any) -> str:
-    """Return a value of a record as it is typed in a command, such as "--lr 0.003" or "depth=2".
+    """Return a recorded setting as a user types it in a command, such as "--lr 0.003" or "depth=2".
 
-    section: section of the record that holds the value, as in `lab/train/start_record.py`: "settings", "keywords", or
+    section: section of the run's record (`lab/train/start_record.py`) that holds the value: "settings", "keywords", or
         "" for the record itself.
-    name: name of the value.
-    value: the value.
+    name: name of the setting.
+    value: value of the setting.
     """
     if section not in SECTIONS:
         (text,) = as_texts({name: tuple(value) if isinstance(value, list) else value})
@@ -37,11 +37,11 @@ def as_typed(section: str, name: str, value: Any) -> str:
 
 
 def as_typed_in_phase(section: str, name: str, value: Any) -> str:
-    """Return a value of a record as it is typed in a --then option, such as "lr=0.003".
+    """Return a recorded setting as a user types it in a --then option, such as "lr=0.003".
 
-    section: section of the record, as in `as_typed`.
-    name: name of the value.
-    value: the value.
+    section: section of the run's record, as in `as_typed`.
+    name: name of the setting.
+    value: value of the setting.
     """
     option = re.fullmatch(r"--(\w+) (.+)", as_typed(section, name, value))
     return f"{option[1]}={option[2]}" if option else as_typed(section, name, value)

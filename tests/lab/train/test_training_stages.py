@@ -226,7 +226,7 @@ def test_a_phase_is_named_by_its_member_whatever_brackets_stand_there(
         ),
         (["--then", "steps=x"], "--then steps=x: expected a number. Write for example steps=100"),
         (["--then", "steps=1,minutes=1"], "--then steps=1,minutes=1: got steps= and minutes=, expected only one"),
-        (["--then", "steps=1,steps=2"], "gives a name twice"),
+        (["--then", "steps=1,steps=2"], "gives a setting twice"),
         (["--then", "lr=-1"], "lr must be above 0, got -1.0"),
         (["--then", "windw=3"], "the member 'gpt' has no keyword 'windw'"),
     ],
