@@ -39,7 +39,7 @@ Mix = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def add_weighted(y: Tensor, s: Tensor, weight: Tensor) -> Tensor:
-    """Add the step's state, times its weight, to the answer: Graves' sum over steps.
+    """Add the step's state, times its weight, to the token's output so far: Graves' sum over steps.
 
     y: answer so far, [... D].
     s: state of the step, [... D].
@@ -49,7 +49,7 @@ def add_weighted(y: Tensor, s: Tensor, weight: Tensor) -> Tensor:
 
 
 def interpolate_answer(y: Tensor, s: Tensor, weight: Tensor) -> Tensor:
-    """Move the answer toward the step's state by its weight, as in the Universal Transformer.
+    """Move the token's output toward the step's state by its weight, as in the Universal Transformer.
 
     Late steps weigh more than in `add_weighted`.
 
@@ -61,7 +61,7 @@ def interpolate_answer(y: Tensor, s: Tensor, weight: Tensor) -> Tensor:
 
 
 class Halt(NamedTuple):
-    """The halting state of each token.
+    """The halting state of each token in adaptive computation time (ACT).
 
     alive: True for tokens that still take steps.
     total: sum of halting probabilities so far.
@@ -75,16 +75,16 @@ class Halt(NamedTuple):
     steps: Float[Tensor, "*shape"]
 
     def report(self) -> dict[str, Tensor]:
-        """Return the aux of a layer: the ponder cost N + R, N, and R; only R has a gradient."""
+        """Return what a layer reports per token: ponder cost N + R, N, and R; only R has a gradient."""
         return {"ponder": self.steps + self.remainder, "steps": self.steps, "remainder": self.remainder}
 
 
 class ActiveTokens(NamedTuple):
-    """The tokens that are still computed.
+    """The tokens that `ACT` still computes, gathered from the batch.
 
     at: indices into the flattened batch.
-    s: states.
-    y: answers so far.
+    s: states, the inputs of the next step.
+    y: outputs so far.
     halt: halting state.
     """
 
@@ -95,7 +95,7 @@ class ActiveTokens(NamedTuple):
 
 
 class Halting(nn.Module):
-    """A unit that decides after each step which tokens stop.
+    """A unit of adaptive computation time (ACT) that decides after each step which tokens stop.
 
     h = sigmoid(w.s + b), stop when the sum of h reaches 1 - epsilon
 
@@ -104,11 +104,13 @@ class Halting(nn.Module):
     and, through its inputs, the steps and the layers below. Graves weighed the cost with 1e-4 to 1e-1.
 
     d: width of a state.
-    epsilon: tolerance below a sum of 1, so that a token can stop after one step.
+    epsilon: tolerance below a sum of 1, which lets a token stop after one step.
     bias: initial value of b (a large value stops early); None for no b.
-    last: weight of the last possible step if the token has not stopped. "remainder" makes all weights add up to 1
-        (Graves). "probability" takes h and no remainder (the Universal Transformer's appendix, Tensor2Tensor).
-    strict: True stops only if the sum exceeds 1 - epsilon, as the appendix and Tensor2Tensor do; Graves says at least.
+    last: weight of the last possible step if the token has not stopped before. "remainder" makes all weights add up to
+        1 (Graves). "probability" takes h instead of the remainder (the Universal Transformer's appendix,
+        Tensor2Tensor).
+    strict: True stops only if the sum exceeds 1 - epsilon, as the appendix and Tensor2Tensor do; False, as Graves, also
+        stops if the sum equals it.
 
     Errors: ValueError for an epsilon outside [0, 1) and another `last`. Source: Graves, 2016, arXiv:1603.08983,
     equations 5 to 8.
@@ -131,7 +133,7 @@ class Halting(nn.Module):
         return {"ponder": Penalty(tuple(self.unit.parameters()), reaches_x=True)}
 
     def start(self, real: Bool[Tensor, "*shape"], like: Tensor) -> Halt:
-        """Return the state before the first step; tokens that are `real` take it.
+        """Return the halting state before the first step; all tokens that are `real` take this step.
 
         real: True for tokens, False for padding.
         like: a tensor with the dtype of the states.
@@ -142,7 +144,9 @@ class Halting(nn.Module):
     def forward(self, s: Float[Tensor, "*shape D"], halt: Halt, final: bool) -> tuple[Float[Tensor, "*shape"], Halt]:
         """Return the weights of a step, 0 for stopped tokens, and the halting state after it.
 
-        `final` is True if no step can follow.
+        s: states that the unit judges.
+        halt: halting state before the step.
+        final: True if no step can follow.
         """
         h = linear_float32(self.unit, s)[..., 0].sigmoid()
         stop = choice(lambda: halt.alive & self._is_enough(halt.total + h))
