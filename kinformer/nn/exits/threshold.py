@@ -27,8 +27,8 @@ def threshold_of_layer(threshold: Threshold, layer: int) -> float:
         return threshold
     if layer > len(threshold):
         raise ValueError(
-            f"no exit threshold for layer {layer}: got {len(threshold)} thresholds, expected at least {layer}. Pass one "
-            "for each layer but the last"
+            f"no exit threshold for layer {layer}: got {len(threshold)} thresholds, expected at least {layer}. Pass "
+            "one for each layer but the last"
         )
     return threshold[layer - 1]
 
