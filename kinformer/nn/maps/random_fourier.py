@@ -32,8 +32,7 @@ class RandomFourier(HeadDirections):
     unit: if True, divide x by its norm, as the paper does. If False, products estimate the Gaussian kernel of x itself,
         as the random Fourier features of other libraries do (with sigma = K^(-1/4)).
     floor: smallest divisor of an attention output, above 0.
-    clamp: "value" raises a sum below the floor to the floor; "magnitude" does so with its absolute value and keeps the
-        sign.
+    clamp: "value" raises a sum below the floor to the floor; "magnitude" first takes its absolute value.
     redraw: number of training steps after which new directions are made, None for never. The paper's training uses
         other directions at every step (1), from a pool of 200 made before, so that heads do not rely on any of them.
         After training the last directions stay.
