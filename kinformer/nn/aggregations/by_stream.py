@@ -11,8 +11,8 @@ from kinformer.core.checks import check_at_least, check_part
 class OutByStream(Aggregation):
     """Aggregation of heads that uses `wide` for the first n positions and `long` for all others.
 
-    The first n positions are global tokens, which are read by all tokens and read all; the others are the tokens of the
-    text ("long"). Choose it if queries, keys and values of the two groups have different projections (`ByStream`,
+    The first n positions are global tokens, which exchange information with all tokens; the others are the tokens of
+    the text ("long"). Choose it if queries, keys and values of the two groups have different projections (`ByStream`,
     `GlobalSoftmax`, `FourPieces`). The authors' code of ETC has two output matrices by default.
 
     n: number of global tokens, at positions 0 .. n - 1.

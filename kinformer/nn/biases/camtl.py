@@ -101,10 +101,10 @@ class CAMTL(ConditionalBlocks):
 
     M(z) = (+)_n (A_n * gamma_n(z) + beta_n(z))
 
-    Choose it over one model for each task if tasks share an encoder: each task shifts attention between near tokens in
-    its own way. Here (+)_n puts blocks on the diagonal, and * multiplies entry by entry. The linear maps gamma_n and
-    beta_n take the task embedding z to one number for each pair of positions in block n. They have 2 d L^2 / blocks
-    parameters. Initially gamma is near 1 and A is 0.
+    Choose it over one model for each task if tasks share an encoder: each task changes which near tokens attend to each
+    other in its own way. Here (+)_n puts blocks on the diagonal, and * multiplies entry by entry. The linear maps
+    gamma_n and beta_n take the task embedding z to one number for each pair of positions in block n. They have 2 d L^2
+    / blocks parameters. Initially gamma is near 1 and A is 0.
 
     tasks, d, length, blocks, label, embedding: see `ConditionalBlocks`.
 

@@ -38,7 +38,7 @@ class ISAB(Layer):
         self.point = nn.Parameter(nn.init.xavier_uniform_(torch.empty(points, gathers.d)))
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
-        raise NoState("ISAB has no state: its inducing points read the whole set at once. Use a causal layer")
+        raise NoState("ISAB has no decoding state: its inducing points read the whole set at once. Use a causal layer")
 
     def forward(self, x: Float[Tensor, "B T C"], state: State | None, ctx: Context) -> Out:
         if ctx.only is not None or ctx.also is not None:

@@ -112,7 +112,7 @@ class PublishedMAB(Layer):
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
         raise NoState(
-            "a set attention block has no state: it reads the whole set at once. Use a causal layer, such as "
+            "a set attention block has no decoding state: it reads the whole set at once. Use a causal layer, such as "
             "Attention with Softmax(Causal())"
         )
 

@@ -162,28 +162,28 @@ class Halting(nn.Module):
 
 
 class ACT(Layer):
-    """Adaptive computation over depth: each token repeats a `Universal` block until its unit says stop.
+    """Adaptive computation over depth: each token repeats a block until a learned unit stops it.
 
     y = w s + (1 - w) y after each step, with weight w and state s
 
     Choose it if tokens need different amounts of computation. Choose `Universal` for a fixed number of steps. The layer
-    reports `ponder`, `steps` and `remainder` per token. Weigh `ponder` in the loss, or every token takes all steps.
-    Halted tokens stay visible as keys.
+    reports per token the ponder cost `ponder`, the number of steps `steps` and the remainder `remainder`. Add `ponder`
+    with a weight to the loss, or every token takes all steps. Other tokens still read halted tokens as keys.
 
     Costs: a step skips halted tokens, also in training, if that saves more than gathering the others costs
     (`worth_gathering`: from about 1,000 tokens of width 128 or 300 of width 256).
 
-    With "copied" a step computes only the active tokens of all rows. The keys of halted tokens change only by the
-    timing. With "updated" the states of halted tokens change while a token of their row is active. So a step skips only
-    whole rows, and in the last step of a row its halted tokens.
+    With halted="copied" a step computes only the active tokens of all rows. The keys of halted tokens change only by
+    the timing. With halted="updated" the hidden states of halted tokens change while a token of their row is active. So
+    a step skips only whole rows, and in the last step of a row its halted tokens.
 
-    In eager eval mode rows without active tokens are skipped as a whole. With "updated", a call with a state skips
-    none. Compiled, and in a call with `ctx.taps`, all steps of all rows are computed.
+    In eager eval mode rows without active tokens are skipped as a whole. With "updated", a call with a decoding state
+    skips none. Compiled code, and a call that asks for inner states (`ctx.taps`), compute all steps of all rows.
 
     Skipping single tokens needs a block that begins with an `Attention` with a plain `Softmax`. The other sublayers
     must be feed-forward layers or cross-attention. Other blocks skip at most whole rows.
 
-    universal: the block and its steps.
+    universal: the repeated block and its largest number of steps.
     halting: decides when a token stops. The appendix uses `Halting(d, last="probability", strict=True)`.
     mix: combines the states into y: `interpolate_answer` as in the Universal Transformer's appendix, or `add_weighted`
         as in Graves.
@@ -191,8 +191,8 @@ class ACT(Layer):
         tokens read this state. "copied" copies the state to later steps, as the text of section 2.2 says.
     judged: input of the halting unit: a step's "input" (the appendix) or "output" (Graves).
 
-    Errors: ValueError for another word. Source: Dehghani et al., 2018, arXiv:1807.03819, section 2.2 and appendix;
-    Graves, 2016, arXiv:1603.08983.
+    Errors: ValueError for another `halted` or `judged`. Source: Dehghani et al., 2018, arXiv:1807.03819, section 2.2
+    and appendix; Graves, 2016, arXiv:1603.08983.
     """
 
     def __init__(

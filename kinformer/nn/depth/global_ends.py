@@ -34,7 +34,7 @@ class GlobalEnds(Layer):
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
         raise NoState(
-            "GlobalEnds has no state: the end of a row is known only when the whole row is there. Use a causal layer"
+            "GlobalEnds has no decoding state: the end of a row is known only from the whole row. Use a causal layer"
         )
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:

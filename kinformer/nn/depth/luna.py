@@ -143,7 +143,7 @@ class LunaStack(Layer):
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
         raise NoState(
-            "Luna's encoder has no state: its packs read the whole row at once. Use LunaCausal, which is "
+            "Luna's encoder has no decoding state: its packs read the whole row at once. Use LunaCausal, which is "
             "form=decoder of luna"
         )
 

@@ -75,7 +75,7 @@ class PoolingLevels(Layer):
         self.out, self.receptive_field = OutProjection(1, heads * width, d), Band(near + pooling.window)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
-        raise NoState("a layer of two levels has no state: both levels read later tokens. Use a causal layer")
+        raise NoState("a layer of two levels has no decoding state: both levels read later tokens. Use a causal layer")
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         y = self.near(x, None, ctx).y

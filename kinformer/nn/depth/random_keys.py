@@ -24,12 +24,12 @@ class RandomKeys(Layer):
     other random blocks; give each layer another seed.
 
     layer: the layer; its queries read the keys of its own pattern and the random blocks.
-    keys: number of random blocks for each query block; if fewer blocks may be drawn, it reads all of them.
+    keys: number of random blocks for each query block; if fewer may be chosen, it reads all of them.
     block: positions in a block.
     seed: seed of the random blocks.
-    first, last: numbers of blocks at the front and the end of each row that are not drawn, because every query reads
+    first, last: numbers of blocks at the front and the end of each row that are not chosen, because every query reads
         them anyway.
-    window: number of blocks on either side of the query's block that are not drawn, because the query reads them
+    window: number of blocks on either side of the query's block that are not chosen, because the query reads them
         anyway; -1 allows the query's own block too.
     before: number of positions at the front that are not text, such as the extra tokens of `GlobalNodes`.
 
@@ -57,7 +57,7 @@ class RandomKeys(Layer):
         self.window, self.before = check_at_least("window", window, -1), check_at_least("before", before, 0)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
-        raise NoState("RandomKeys draws from whole rows and cannot decode. Use a causal layer and Random(keys)")
+        raise NoState("RandomKeys chooses from whole rows and cannot decode. Use a causal layer and Random(keys)")
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         last = F.pad(ctx.pos, (0, 1), value=-1).amax(1, keepdim=True) - self.before  # [B 1]

@@ -290,7 +290,7 @@ class Replay:
 
 
 def flatten_out(out: Out) -> tuple[Tensor, ...]:
-    """Return y, aux and the leaves of the state of `out` as one tuple."""
+    """Return y, the aux values and the tensors of the state of `out` as one tuple."""
     state = () if out.state is None else out.state
     return out.y, *out.aux.values(), *(leaf for _, leaf in leaves(state))
 

@@ -58,7 +58,7 @@ class SpanNodes(Layer):
 
     Choose it around blocks with the pattern `Tree(k)`. Each span of 2^m tokens is a node, whose vector starts as 0 and
     passes all blocks like a token. The layer inside gets all nodes, numbered in post-order: each span after its tokens
-    (core/span_tree.py). So it decodes with its usual state, and a new token adds a few nodes.
+    (core/span_tree.py). So it decodes with its own decoding state, and a new token adds a few nodes.
 
     layer: the layer that reads the nodes.
     causal: True adds only spans whose last token is in the row, each after this token. False adds all spans that begin
@@ -78,7 +78,7 @@ class SpanNodes(Layer):
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> SpanNodesState:
         if not self.causal:
-            raise NoState("SpanNodes(causal=False) has no state: a span contains later tokens. Use causal=True")
+            raise NoState("SpanNodes(causal=False) has no decoding state: spans contain later tokens. Use causal=True")
         now = torch.zeros(batch, dtype=torch.long, device=device or next(self.parameters()).device)
         return SpanNodesState(self.layer.start(batch, 2 * length, dtype=dtype, device=device), now)
 

@@ -155,7 +155,7 @@ class StarRounds(Layer):
         self.out = check_option("out", out, Outgoing)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
-        raise NoState("a Star has no state: its relay reads the whole row at once. Use a causal layer")
+        raise NoState("a Star has no decoding state: its relay reads the whole row at once. Use a causal layer")
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         h, s = self.read(x, ctx)

@@ -37,7 +37,7 @@ class BySequence(ExitRule):
     exits with the targets (equations 9 and 10). Here q is the softmax above. Each token of the row has this loss, as
     equation 6 sums over tokens. The loss trains the encoder too, as in the paper.
 
-    d: width of a state.
+    d: width of a hidden state.
     depth: number of layers.
     oracle: names for each row in training the exit with the best predictions after a price per layer: `Likelihood()` by
         default, or `Correctness()`. Its sigma must be 0, since sigma smooths over tokens.

@@ -12,7 +12,7 @@ from kinformer.nn.mechanisms.repeatable_chance import hashed_uniform, sign_bits
 
 
 class UniformExit(ExitRule):
-    """An exit rule that draws each token's exit uniformly from all layers.
+    """An exit rule in which each token leaves after a layer that is chosen uniformly at random.
 
     Choose it only for mixed training, in which tokens leave at random layers; it ignores the hidden states.
 

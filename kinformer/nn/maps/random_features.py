@@ -34,9 +34,7 @@ class RandomFeatures(FeatureMap):
     def __init__(self, redraw: int | None, seed: int):
         super().__init__()
         if redraw is not None and redraw < 1:
-            raise ValueError(
-                f"redraw={redraw}: expected a number of training steps of at least 1, or None to never draw again"
-            )
+            raise ValueError(f"redraw={redraw}: expected a number of training steps of at least 1, or None for never")
         self.redraw, self.seed = redraw, check_whole_number("seed", seed)
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
 
@@ -58,7 +56,7 @@ class Directions(RandomFeatures):
     """Base class of feature maps with random directions w_1 .. w_m that all heads share.
 
     k_dim: width of a head, K.
-    directions: number of directions, m; more directions give a better estimate.
+    directions: number of directions, m; more directions give an estimate with a lower error.
     orthogonal: if True, the directions in each group of K are orthogonal, which lowers the error. If False, all
         directions are independent.
     lengths: lengths of orthogonal directions. "normal" takes lengths of normally distributed vectors, which keeps the

@@ -14,7 +14,7 @@ from kinformer.nn.maps.random_features import HeadDirections
 class RandomFourier(HeadDirections):
     """Feature map of linear attention: sines and cosines that estimate a Gaussian kernel of unit vectors.
 
-    phi(x) = [sin(W x^), cos(W x^)] / sqrt(D), with x^ = x / |x|, W = sigma W~ and W~ drawn from a normal distribution
+    phi(x) = [sin(W x^), cos(W x^)] / sqrt(D), with x^ = x / |x|, W = sigma W~ and normal random W~
 
     Choose it for an estimate of softmax attention at linear cost. The expected product of phi(x) and phi(y) is
     exp(-|sigma (x^ - y^)|^2 / 2). On unit vectors this equals exp(sigma^2 x^.y^) of softmax, up to a constant that

@@ -1,4 +1,4 @@
-"""PublishedRandom: BigBird's random blocks as its published code draws them."""
+"""PublishedRandom: BigBird's random blocks as its published code chooses them."""
 
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,14 +13,14 @@ from kinformer.nn.patterns.random import count_drawn, draws, is_any_of, of_all
 
 @dataclass(frozen=True)
 class PublishedRandom(Pattern):
-    """BigBird's random blocks as its published code draws them, on both sides of the query.
+    """BigBird's random blocks as its published code chooses them, on both sides of the query.
 
     Each block of queries reads `keys` different random blocks of keys from first .. among - 1, outside its window. The
     range does not depend on the query; in a shorter row, blocks beyond its end are missing. No query reads a random
     block from `among` on, so paths to later blocks lead through global tokens. If one block reads another, the other
     need not read the first.
 
-    Choose it to repeat the published model. `Random` draws from all earlier blocks instead.
+    Choose it to repeat the published model. `Random` chooses from all earlier blocks instead.
 
     keys: number of random blocks for each query block; if fewer may be chosen, it reads all of them.
     block: number of positions in a block.

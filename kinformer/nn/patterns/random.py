@@ -23,8 +23,8 @@ class Random(Pattern):
     from seed, head, query block and the number of the choice. It is therefore the same on every machine, for every
     length and every chunk, and is not stored in checkpoints.
 
-    Choose it beside a window and global tokens, to shorten the paths between far tokens. For encoders,
-    `RandomKeys` draws the same number of blocks for all queries, from whole rows.
+    Choose it beside a window and global tokens, to shorten the paths between far tokens. For encoders, `RandomKeys`
+    chooses the same number of blocks for all queries, from whole rows.
 
     keys: number of random blocks for each query block.
     block: number of positions in a block.

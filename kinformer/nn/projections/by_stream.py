@@ -37,7 +37,7 @@ class ByStream(Projection):
             wide_size, long_size = getattr(wide, name), getattr(long, name)
             if wide_size != long_size:
                 raise ValueError(
-                    f"the projections of two streams have {name}={wide_size} and {name}={long_size}. Make them equal"
+                    f"the two projections of ByStream have {name}={wide_size} and {name}={long_size}. Make them equal"
                 )
         self.n, self.wide, self.long = check_at_least("n", n, 0), wide, long
         self.d, self.heads, self.key_heads = long.d, long.heads, long.key_heads
@@ -59,7 +59,8 @@ class ByStream(Projection):
 
     def matrix(self, name: str) -> tuple[Tensor, Tensor | None]:
         raise ValueError(
-            f"ByStream has two matrices for {name!r}, one per stream, so it cannot be used with this mechanism. Use QKV"
+            f"ByStream has two matrices for {name!r}, for global and for other tokens, so it cannot be used with this "
+            "mechanism. Use QKV"
         )
 
     def _queries(self, wide: Queries, long: Queries, pos: Tensor) -> Queries:
