@@ -55,9 +55,9 @@ class DynamicRouting(Aggregation):
         return self.route(self.votes(y)).flatten(-2)  # [B T N*W]
 
     def route(self, votes: Float[Tensor, "*B H N W"]) -> Float[Tensor, "*B N W"]:
-        """Return the output capsules of the votes.
+        """Return the vectors v_n of the output capsules.
 
-        votes: vote of each head for each capsule.
+        votes: vote V_hn of each head h for each capsule n.
         """
         agreed = votes.new_zeros(votes.shape[:-1])
         capsules = self._capsules(votes, agreed)

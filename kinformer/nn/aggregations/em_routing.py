@@ -81,10 +81,10 @@ class EMRouting(Aggregation):
     def route(
         self, votes: Float[Tensor, "*B H N W"], activation: Float[Tensor, "*B H"]
     ) -> tuple[Float[Tensor, "*B N W"], Float[Tensor, "*B N"]]:
-        """Return the means and the activations of the output capsules.
+        """Return the means mu_n and the activations a_n of the output capsules.
 
-        votes: vote of each head for each capsule.
-        activation: activation of each head.
+        votes: vote V_hn of each head h for each capsule n.
+        activation: activation a_h of each head.
         """
         shares = torch.full_like(votes[..., 0], 1 / votes.shape[-2])  # [*B H N]
         means, variance, level = self._fit(votes, shares * activation[..., None])

@@ -46,7 +46,7 @@ class T5(Bias):
         self.table = nn.Parameter(torch.randn(buckets, check_at_least("heads", heads, 1)) * 0.02)
 
     def bucket(self, distance: Int[Tensor, "*n"]) -> Int[Tensor, "*n"]:
-        """Return the bucket of each distance i - j."""
+        """Return the index of the bucket (range of distances) of each distance i - j."""
         exact, far = self.side // 2, distance.abs() if self.ahead else distance.clamp_min(0)
         # in float32, as the models with these buckets were trained: borders fall on powers, where rounding decides
         ratio = torch.log(far.clamp_min(exact).float() / exact) / math.log(self.furthest / exact)

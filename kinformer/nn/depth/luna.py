@@ -95,7 +95,7 @@ class LunaBlock(nn.Module):
     def forward(
         self, x: Float[Tensor, "B T D"], p: Float[Tensor, "B l D"], packing: Context, unpacking: Context
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B l D"]]:
-        """Return the new tokens X' and the new packs P'.
+        """Return the new tokens X' and the new packs (summary vectors) P'.
 
         x, p: tokens and packs.
         packing, unpacking: contexts as in `Nested.forward`.
@@ -151,7 +151,7 @@ class LunaStack(Layer):
         return Out(self.read(x, ctx)[0])
 
     def read(self, x: Float[Tensor, "B T D"], ctx: Context) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B l D"]]:
-        """Return the tokens and the packs after the last block."""
+        """Return the tokens and the packs (summary vectors of the row) after the last block."""
         if ctx.only is not None or ctx.also is not None:
             raise ValueError(
                 "packs do not support ctx.only or ctx.also, because they read all tokens of a row. Use Softmax"

@@ -86,6 +86,8 @@ class StarRound(nn.Module):
 
     h_i = LN(ReLU(ring)), then s = LN(ReLU(MHA(s, [s; h_1 .. h_n])))
 
+    Here ring is the `RingAttention` of token i to its neighbours, itself, its embedding and the relay s.
+
     d: width of a token.
     heads: number of heads.
     head_dim: width of a head; default d / heads.
@@ -109,6 +111,8 @@ class PublishedStarRound(StarRound):
     """A round of the Star-Transformer as in the authors' code (fastNLP), without a norm of s.
 
     h_i = LeakyReLU(ring of LN(h)), s = LeakyReLU(MHA(s, [s; h_1 .. h_n]))
+
+    Here ring is the `RingAttention` of token i to its neighbours, itself, its embedding and the relay s.
 
     d: width of a token.
     heads: number of heads.

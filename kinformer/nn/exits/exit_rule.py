@@ -70,11 +70,11 @@ class ExitRule(nn.Module, ABC):
         return threshold
 
     def start(self, batch: int, *, device: torch.device | None = None) -> State:
-        """Return the rule's state before the first call."""
+        """Return what the rule keeps from call to call, before the first call; () for nothing."""
         return ()
 
     def begin_call(self, state: State, ctx: Context, x: Float[Tensor, "B T D"]) -> State:
-        """Return the rule's state updated from the context of this call; x is the input of the first layer."""
+        """Return the state that `start` made, updated for this call; x is the input of the first layer."""
         return state
 
     @abstractmethod

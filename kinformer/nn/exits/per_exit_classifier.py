@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class PerExit(nn.Module):
-    """An output head with one classifier per exit, applied to the tokens that left there.
+    """An output head of an early-exit model: a classifier per exit, for the tokens that left there.
 
     Tokens without an exit, such as padding, get zeros. In eager mode a classifier is computed only for its own tokens;
     compiled, every classifier is computed for all tokens.

@@ -1,4 +1,4 @@
-"""FAVOR: positive random features of the softmax kernel."""
+"""FAVOR: positive random features that estimate exp(q.k / sqrt(K)), for linear attention."""
 
 import math
 from typing import Literal

@@ -1,4 +1,4 @@
-"""Hidden: a memory of the layer inputs of earlier segments, as in a Transformer-XL."""
+"""Hidden: a memory of a layer's inputs in earlier segments, as in a Transformer-XL."""
 
 from collections.abc import Callable
 from typing import NamedTuple

@@ -108,7 +108,7 @@ def draw_outside_window(
 
 
 def window_of(row: Tensor, first: int, among: Index, window: int) -> tuple[Tensor, Tensor]:
-    """Return the first block of the window of each query block, and the number of blocks in the window.
+    """Return the first block and the number of blocks of the window around each query block.
 
     row: query blocks.
     first, among: begin and end of the range of blocks; the window is cut to it.

@@ -50,10 +50,10 @@ class Normed(Projection):
 
 
 class NormedKeys(Normed):
-    """Projection with queries of x, and keys and values of norm(source).
+    """Projection with queries of x without a norm, and keys and values of norm(source).
 
-    Choose it to load weights that were trained in this way, as in DI-engine's GTrXL. The paper normalises both, as
-    `Normed` does.
+    The source is what keys are made of: x itself, or a memory and x. Choose this class to load weights that were
+    trained in this way, as in DI-engine's GTrXL. The paper normalises both, as `Normed` does.
 
     Source: DI-engine, ding/torch_utils/network/gtrxl.py.
     """
