@@ -52,8 +52,8 @@ class Normed(Projection):
 class NormedKeys(Normed):
     """Projection with queries of x without a norm, and keys and values of norm(source).
 
-    The source is what keys are made of: x itself, or a memory and x. Choose this class to load weights that were
-    trained in this way, as in DI-engine's GTrXL. The paper normalises both, as `Normed` does.
+    The source has the inputs of keys: x itself, or a memory and x. Choose this class to load weights that were trained
+    in this way, as in DI-engine's GTrXL. The paper normalises both, as `Normed` does.
 
     Source: DI-engine, ding/torch_utils/network/gtrxl.py.
     """
