@@ -9,13 +9,14 @@ from kinformer.core.checks import check_at_least, check_part
 
 
 class OutByStream(Aggregation):
-    """Aggregation that uses `wide` for the first n positions and `long` for all others.
+    """Aggregation of heads that uses `wide` for the first n positions and `long` for all others.
 
-    Choose it with projections of two streams (ByStream, GlobalSoftmax, FourPieces). The authors' code of ETC has two
-    output matrices by default.
+    The first n positions are global tokens, which exchange information with all tokens; the others are the tokens of
+    the text ("long"). Choose it if queries, keys and values of the two groups have different projections (`ByStream`,
+    `GlobalSoftmax`, `FourPieces`). The authors' code of ETC has two output matrices by default.
 
-    n: number of positions, from position 0, that belong to the wide stream.
-    wide, long: aggregations of the two streams.
+    n: number of global tokens, at positions 0 .. n - 1.
+    wide, long: aggregations for global tokens and for all others.
 
     Source: Ainslie et al., 2020, arXiv:2004.08483, section 3.2.
     """

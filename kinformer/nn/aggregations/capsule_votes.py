@@ -1,4 +1,4 @@
-"""Votes: the prediction of each head for each output capsule."""
+"""Votes: the linear prediction that each head makes for each output capsule in capsule routing."""
 
 import torch
 from jaxtyping import Float
@@ -8,11 +8,11 @@ from kinformer.core.checks import check_at_least, check_multiple
 
 
 class Votes(nn.Module):
-    """Linear votes of each head for each output capsule, with one matrix for each pair.
+    """Linear votes of each head for each output capsule (part of the result), with a matrix for each pair.
 
     V_hn = y_h W_hn, each d / capsules wide
 
-    heads, v_dim: number of input capsules and the width of each.
+    heads, v_dim: number of heads, which are the input capsules, and the width of each.
     d: width of all output capsules together.
     capsules: number of output capsules; as many as heads by default.
 

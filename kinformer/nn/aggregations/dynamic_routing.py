@@ -1,4 +1,4 @@
-"""DynamicRouting: heads combined by agreement, with more weight for votes that agree."""
+"""DynamicRouting: heads combined by agreement: predictions (votes) that agree get more weight."""
 
 from typing import Literal
 
@@ -20,9 +20,10 @@ class DynamicRouting(Aggregation):
 
     squash(s) = |s|^2 / (1 + |s|^2) s / |s|, and V_hn = y_h W_hn
 
-    The token's vector is the concatenation of all v_n. Choose it over `OutProjection` in the lowest layers, because the
-    papers find that it helps there. It costs H * N * V * W products per token, independent of the row length.
-    `EMRouting` is the better of both in Li et al.
+    The token's vector is the concatenation of all v_n. Here V_hn is the vote of head h for capsule n, and v_n is the
+    vector of the capsule. Choose it over `OutProjection` (one matrix) in the lowest layers, because the papers find
+    that it helps there. It costs H * N * V * W multiplications per token for H heads of width V and N capsules of width
+    W, independent of the row length. `EMRouting` has the higher quality of both in Li et al.
 
     heads, v_dim, d: as in `OutProjection`.
     capsules: N, the number of output capsules, each d / N wide; as many as heads by default.
@@ -54,9 +55,9 @@ class DynamicRouting(Aggregation):
         return self.route(self.votes(y)).flatten(-2)  # [B T N*W]
 
     def route(self, votes: Float[Tensor, "*B H N W"]) -> Float[Tensor, "*B N W"]:
-        """Return the output capsules of the votes.
+        """Return the vectors v_n of the output capsules.
 
-        votes: vote of each head for each capsule.
+        votes: vote V_hn of each head h for each capsule n.
         """
         agreed = votes.new_zeros(votes.shape[:-1])
         capsules = self._capsules(votes, agreed)

@@ -1,4 +1,4 @@
-"""EMRouting: heads combined as a mixture of Gaussians, one for each output capsule."""
+"""EMRouting: heads combined by a mixture of Gaussians over their votes, one for each output capsule."""
 
 import math
 from typing import Literal
@@ -22,8 +22,9 @@ class EMRouting(Aggregation):
     """Aggregation by EM routing: each output capsule is a Gaussian over the votes of heads.
 
     Closer and tighter votes make a capsule more active. Start with r_hn = 1 / N. Then do the M and the E step
-    `iterations` times, with w_hn = r_hn a_h and R_n = sum_h w_hn, for each column j of a vote. There is no E step after
-    the last M step.
+    `iterations` times, with w_hn = r_hn a_h and R_n = sum_h w_hn, for each dimension j of a vote. Here V_hn is the vote
+    of head h for capsule n, and r_hn is the share of head h that capsule n gets. There is no E step after the last M
+    step.
 
         M: mu_nj, sigma^2_nj = mean and variance of V_hnj weighted by w_hn; cost_nj = (beta_u_n + log sigma_nj) R_n;
            a_n = sigmoid(sharpness (beta_a_n - sum_j cost_nj))
@@ -33,8 +34,8 @@ class EMRouting(Aggregation):
 
     The token's vector is the concatenation of all a_n mu_n. Choose it over `OutProjection` in the lowest layers, where
     Li et al. find the largest gain. Choose it over `DynamicRouting` if quality matters more than time. It computes in
-    float32 or better. With few heads a capsule may collapse to one head. Its variance is then the floor of 1e-8, and
-    small changes of votes change the shares a lot.
+    float32 or better. With few heads a capsule may collapse to one head. Its variance is then at its lower bound of
+    1e-8, and small changes of votes change r_hn a lot.
 
     heads, v_dim, d: as in `OutProjection`.
     capsules: N, the number of output capsules, each d / N wide; as many as heads by default.
@@ -80,10 +81,10 @@ class EMRouting(Aggregation):
     def route(
         self, votes: Float[Tensor, "*B H N W"], activation: Float[Tensor, "*B H"]
     ) -> tuple[Float[Tensor, "*B N W"], Float[Tensor, "*B N"]]:
-        """Return the means and the activations of the output capsules.
+        """Return the means mu_n and the activations a_n of the output capsules.
 
-        votes: vote of each head for each capsule.
-        activation: activation of each head.
+        votes: vote V_hn of each head h for each capsule n.
+        activation: activation a_h of each head.
         """
         shares = torch.full_like(votes[..., 0], 1 / votes.shape[-2])  # [*B H N]
         means, variance, level = self._fit(votes, shares * activation[..., None])

@@ -8,7 +8,7 @@ from kinformer.core.checks import check_at_least
 
 
 class OutProjection(Aggregation):
-    """Linear map of the concatenated heads, the default of attention.
+    """Linear map of the concatenated heads, the default aggregation of an `Attention` layer.
 
     out = W (y_1, .., y_H) + b
 

@@ -1,1 +1,1 @@
-"""Biases: changes of attention scores by the position, label or task of query and key."""
+"""Biases: parts that change attention scores by the position, segment or task of query and key."""

@@ -20,15 +20,16 @@ from kinformer.nn.biases.masking import Masking, Nearest
 
 
 class Ramp(Masking):
-    """Soft window over distances with a span z in positions; base class of the span biases.
+    """Base class of the span biases: a soft window over distances with a span z in positions.
 
     m(x) = clamp((ramp + z - x) / ramp, 0, 1)
 
-    Subclasses implement `spans`, which returns z for each query. m is 0 for keys more than `longest` positions away.
+    Attention weights are multiplied by m(x) and renormalised; x is the distance of a key. Subclasses implement `spans`,
+    which returns z for each query. m is 0 for keys more than `longest` positions away.
 
     longest: largest distance, in positions, at which a key can be read. The soft edge is cut off there, as in the
-        published code. `Restricted` keeps no keys beyond it. Other mechanisms need `Band(longest)` in their pattern to
-        keep fewer keys.
+        published code. The cache of the mechanism `Restricted` keeps no keys beyond it. Other mechanisms need
+        `Band(longest)` in their pattern to keep fewer keys in the cache.
     ramp: width of the soft edge, in positions; 32 in the paper.
     nearest, itself: see `Masking`.
     """
@@ -45,7 +46,9 @@ class Ramp(Masking):
     def spans(self, extras: Mapping[str, Tensor]) -> Float[Tensor, "#B H #T"]:
         """Return the span z of each query, in positions, in float32 or a wider dtype.
 
-        bfloat16 cannot tell span 256 from 257.
+        bfloat16 cannot distinguish a span of 256 from one of 257.
+
+        extras: values that the layer projects for each query, such as predicted spans.
         """
 
     def head_values(self, request: Request) -> Mapping[str, HeadValues]:
@@ -59,29 +62,31 @@ class Ramp(Masking):
 
 
 class AdaptiveSpan(Ramp):
-    """Soft window with one learned span for each head.
+    """Soft window of attention with one learned span for each head.
 
     z_h = longest * span_h
 
-    Choose it for long sequences if only a few heads need far keys. Use it with `Restricted`, which neither reads nor
-    keeps keys beyond the longest span of the layer. Pass `penalties={"span": 2e-6}` to the model; the authors' scripts
-    use 5e-7 to 2e-6. The auxiliary value "span" is the mean of z over heads, in positions.
+    Choose it for long sequences if only a few heads need far keys. Use it with the mechanism `Restricted`, which
+    neither reads nor keeps in its cache keys beyond the longest span of the layer. Pass `penalties={"span": 2e-6}` to
+    the model, so that training shortens the spans; the authors' scripts use 5e-7 to 2e-6. The weight applies to the
+    auxiliary value "span", the mean of z over heads, in positions.
 
-    The parameter `span` stays in [0, 1], as in the published code: it is clamped after each optimiser step. A step then
-    moves z by the learning rate times `longest`. A parameter in positions would hardly move.
+    The parameter `span` stays in [0, 1], as in the published code: it is clamped after each optimiser step. An
+    optimiser step then moves z by about the learning rate times `longest`. If the parameter were z in positions, a step
+    would hardly change it.
 
     heads: number of heads of the layer.
     longest, ramp, nearest, itself: see `Ramp`.
     start: initial span z of every head, in positions.
-    step: `reach` is rounded up to a multiple of `step`, so that compiled code is valid for longer; 64 in the authors'
-        code.
+    step: the largest readable distance (`reach`) is rounded up to a multiple of `step`, so that code is compiled again
+        only if it changes by a whole step. It is 64 in the authors' code.
 
     Errors: ValueError if the layer has a different number of heads. Source: Sukhbaatar et al., 2019, arXiv:1905.07799,
     section 2.2.
 
     Differences: the paper and its code read only positions before the query; pass `itself=False` to do the same. The
-    paper uses x = i - j. The code uses x = i - j - 1 (`nearest=1`) and adds 1e-8 to the normaliser; this class does
-    not.
+    paper uses the distance x = i - j. The code uses x = i - j - 1 (`nearest=1`) and adds 1e-8 to the normaliser; this
+    class adds nothing.
     """
 
     def __init__(
@@ -128,9 +133,10 @@ class AdaptiveSpan(Ramp):
         self.look()
 
     def look(self) -> None:
-        """Recompute `reach` from `span`.
+        """Recompute `reach`, the largest readable distance, from the parameter `span`.
 
-        This happens after each optimiser step and after loading a checkpoint. Call it if other code writes to `span`.
+        The class does so after each optimiser step and after loading a checkpoint. Call it if other code writes to
+        `span`.
         """
         if not self.span.is_meta:
             self._reach = self._reached_distance(float(self.spans({}).detach().max()))
@@ -143,15 +149,15 @@ class AdaptiveSpan(Ramp):
 
 
 class DynamicSpan(Ramp):
-    """Soft window with one span for each head and token, predicted from the layer's input.
+    """Soft window of attention with a span for each head and token, predicted from the layer's input.
 
     z_t = longest * sigmoid(v_h.x_t + b_h)
 
-    Choose it over `AdaptiveSpan` if each token should choose its own span. A cache keeps all keys up to `longest`,
-    because a later token may need them.
+    Choose it over `AdaptiveSpan` if each token should have a span of its own. A cache keeps all keys up to distance
+    `longest`, because a later token may need them.
 
-    The layer projects v_h.x_t + b_h from its input. The penalty "span" is the mean of z over heads for each token. It
-    trains the projection and the layers below.
+    The attention layer computes v_h.x_t + b_h from its input x. The penalty "span", which a model may add to its loss,
+    is the mean of z over heads for each token. It trains this projection and the layers below.
 
     longest, ramp, nearest, itself: see `Ramp`.
 

@@ -18,8 +18,8 @@ class ALiBi(Bias):
     Choose it for decoders without position embeddings that read longer sequences than in training. Without `Causal()`
     the penalty is symmetric, which suits encoders. The attention scale does not multiply the penalty.
 
-    The slopes are fixed. If `heads` is a power of two, they are a geometric sequence from 2^(-8/heads) to 2^-8. See
-    `slopes` for other numbers of heads.
+    If `heads` is a power of two, the slopes are a geometric sequence from 2^(-8/heads) to 2^-8. See `slopes` for other
+    numbers of heads.
 
     heads: number of heads of the layer. If it is a power of two, the slopes decrease from the first head to the last.
 
@@ -53,10 +53,11 @@ class ALiBi(Bias):
 
 
 def slopes(heads: int) -> tuple[float, ...]:
-    """Return the slope of each head.
+    """Return the slope of each head of an `ALiBi` bias.
 
     A power of two gives 2^(-8n/heads) for n = 1..heads. For other numbers, let m be the largest power of two below
-    `heads`. The first m heads take the slopes for m heads. The other heads take every other slope for 2m heads.
+    `heads`. The first m heads take the slopes for m heads. The remaining heads take the first, third, fifth and so on
+    of the slopes for 2m heads.
 
     heads: number of heads.
     """

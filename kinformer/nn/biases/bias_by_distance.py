@@ -1,4 +1,4 @@
-"""of_distances: an implementation of `by_distance` for biases that depend only on head and distance."""
+"""of_distances: the method `by_distance` of biases that depend only on head and distance."""
 
 import torch
 from jaxtyping import Int
@@ -10,12 +10,13 @@ from kinformer.core.score_matrix import scores
 
 
 def of_distances(bias: Bias, request: Request, far: Int[Tensor, " N"]) -> Distances:
-    """Return `by_distance` of a bias that adds a function of the head and the distance, and nothing more.
+    """Return what a bias adds to scores at each distance, for its method `by_distance`.
 
-    The function calls `bind` with zero queries at the given distances from one key at position 0.
+    The bias must add a function of the head and the distance only. The function scores zero queries, at the given
+    distances from one key at position 0, with this bias.
 
     bias: bias to evaluate.
-    request: whole read that the bias belongs to.
+    request: queries and keys of the attention call for which the bias is needed.
     far: distances i - j, in positions.
     """
     q, k = request.queries.q, request.keys.k[:1, :, :1]

@@ -1,4 +1,4 @@
-"""CAMTL: learned blocks on the diagonal of the scores, modulated by the task of each token."""
+"""CAMTL: learned blocks on the diagonal of the scores, scaled and shifted by each token's task."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -17,24 +17,24 @@ START = 0.02  # initial standard deviation of task embeddings, as in BERT
 
 
 class ConditionalBlocks(Bias):
-    """Learned block-diagonal matrix M(z), modulated by a task embedding z; base class of `CAMTL`.
+    """Base class of `CAMTL`: a learned block-diagonal matrix M(z), modulated by a task embedding z.
 
     M(z) is added to the scores of all heads. FiLM, a scale and a shift computed from z, modulates the blocks A_n on the
     diagonal. M is 0 between blocks. Subclasses implement `rows`.
 
-    The label of a query is its task: `Context(labels={"task": ...})`. One batch can therefore hold rows of many tasks.
-    The bias computes one row of M for each query, L / blocks numbers, before a read is cut into pieces. It never builds
-    the L x L matrix.
+    Each query has the number of its task as a label: `Context(labels={"task": ...})`. One batch can therefore hold rows
+    of many tasks. The bias computes one row of M for each query, L / blocks numbers, once per attention call. It never
+    builds the L x L matrix.
 
     tasks: number of tasks.
     d: width of a task embedding.
     length: largest number of positions, L; shorter sequences use the upper left corner of M.
     blocks: number of blocks on the diagonal. Each has ceil(L / blocks) positions; the last one has the rest.
-    label: name of the label that holds the task of each token.
+    label: name of the entry in `ctx.labels` with the number of the task of each token.
     embedding: task embedding of another layer, to share it as the paper's model does. Its weight has shape [tasks, d].
 
-    Errors: ValueError if queries have no such label, or if `embedding` has another shape; IndexError for a position
-    beyond L or an unknown task. Source: Pilault et al., 2020, arXiv:2009.09139, section 2.2.
+    Errors: ValueError if the context has no such label for the queries, or if `embedding` has another shape; IndexError
+    for a position beyond L or an unknown task. Source: Pilault et al., 2020, arXiv:2009.09139, section 2.2.
     """
 
     joins: ClassVar[bool] = True
@@ -66,7 +66,11 @@ class ConditionalBlocks(Bias):
 
     @abstractmethod
     def rows(self, task: Int[Tensor, "B 1 T"], pos: Int[Tensor, "B #H T"]) -> Float[Tensor, "B #H T n"]:
-        """Return for each query its row of its block, modulated by its task."""
+        """Return for each query its row of the block on the diagonal, modulated by its task.
+
+        task: number of the task of each query.
+        pos: positions of the queries.
+        """
 
     def prepare(self, request: Request) -> Mapping[str, Float[Tensor, "B H T n"]]:
         name, queries = type(self).__name__, request.queries
@@ -97,9 +101,10 @@ class CAMTL(ConditionalBlocks):
 
     M(z) = (+)_n (A_n * gamma_n(z) + beta_n(z))
 
-    Choose it over one model for each task if tasks share an encoder: each task shifts attention between near tokens in
-    its own way. The maps gamma_n and beta_n take z to one number for each pair of positions in block n. They have
-    2 d L^2 / blocks parameters. Initially gamma is near 1 and A is 0.
+    Choose it over one model for each task if tasks share an encoder: each task changes which near tokens attend to each
+    other in its own way. Here (+)_n puts blocks on the diagonal, and * multiplies entry by entry. The linear maps
+    gamma_n and beta_n take the task embedding z to one number for each pair of positions in block n. They have 2 d L^2
+    / blocks parameters. Initially gamma is near 1 and A is 0.
 
     tasks, d, length, blocks, label, embedding: see `ConditionalBlocks`.
 
@@ -122,8 +127,9 @@ class CAMTLByColumn(ConditionalBlocks):
 
     M(z) = (+)_n (A_n * (1 + gamma(z)) + beta(z))
 
-    Choose it over `CAMTL` to load the authors' weights, or if L is large. The maps gamma and beta take z to one number
-    for each column. All rows of all blocks share the two maps, which have 2 d L / blocks parameters.
+    Choose it over `CAMTL` to load the authors' weights, or if L is large. Here (+)_n puts blocks on the diagonal. The
+    linear maps gamma and beta take the task embedding z to one number for each column of a block. All rows of all
+    blocks share the two maps, which have 2 d L / blocks parameters.
 
     tasks, d, length, blocks, label, embedding: see `ConditionalBlocks`.
 

@@ -18,11 +18,12 @@ class DistanceAware(Bias):
 
     out_ij = ReLU(s_ij) f(alpha_h |i - j|), f(R) = (1 + e^beta_h) / (1 + e^(beta_h - R))
 
-    Choose it if each head should learn whether near or far keys count more. f is 1 at distance 0. With growing distance
-    it falls to 0 if alpha < 0, and rises to 1 + e^beta if alpha > 0.
+    Here s_ij is the score of query i and key j before this bias. Choose it if each head should learn whether near or
+    far keys count more. f is 1 at distance 0. With growing distance it falls to 0 if alpha < 0, and rises to 1 + e^beta
+    if alpha > 0.
 
-    ReLU is applied first, so that f can only weaken or strengthen a score. A score of -inf stays -inf, so ReLU does not
-    readmit a pair that another bias or the block below excluded.
+    ReLU is applied first, so that f can only weaken or strengthen a score. A score of -inf stays -inf, so a pair that
+    another bias or the block below excluded stays excluded.
 
     heads: number of heads of the layer; each head learns two numbers, alpha and beta.
 

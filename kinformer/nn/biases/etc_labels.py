@@ -1,4 +1,4 @@
-"""ETCLabels: a learned vector for each relation of two tokens, by distance or by segment."""
+"""ETCLabels: a learned vector for each relation of two tokens: their distance, or same segment or not."""
 
 import torch
 from jaxtyping import Int
@@ -11,22 +11,24 @@ from kinformer.nn.biases.token_labels import labels_of
 
 
 class ETCLabels(Bias):
-    """Learned key vectors for the relation of two tokens, by clipped distance or by segment.
+    """Learned key vectors for the relation of two tokens: clipped distance, or whether segments agree.
 
-    score_ij = scale * q_i.(k_j + a_n), with n the label of the pair (i, j)
+    score_ij = scale * q_i.(k_j + a_n), with n the label (number of the relation) of the pair (i, j)
 
-    Choose it for attention between global and local tokens, as in ETC. Each head has its own vectors.
+    Choose it for attention between global tokens, which stand for segments, and local tokens, as in ETC. Each head has
+    its own vectors.
 
-    Two local tokens have the label j - i, clipped to [-clip, clip]; two global tokens have the same, with vectors of
-    their own. These are 2 clip + 1 labels for each of the two groups. The label of a global and a local token tells
-    whether both are in the same segment. Each direction has its own labels. `Context(labels={"segment": ...})` gives
-    the segments, and a cache keeps them. Without segments all tokens are in one segment.
+    The label of two local tokens is j - i, clipped to [-clip, clip]. The label of two global tokens is made in the same
+    way, with vectors of their own. These are 2 clip + 1 labels for each of the two groups. The label of a global and a
+    local token tells whether both are in the same segment. The labels for a global query and for a local query differ.
+    `Context(labels={"segment": ...})` gives the segments, and a cache keeps them. Without segments all tokens are in
+    one segment.
 
     heads: number of heads of the layer.
     head_dim: width of a query.
-    n: number of global tokens, which are the first tokens.
+    n: number of global tokens, at positions 0 .. n - 1.
     clip: largest distance with its own label, in positions.
-    order: if True, segments before and segments after the query's segment have different labels.
+    order: if True, a key in an earlier segment has another label than a key in a later segment.
 
     Errors: ValueError if `clip` is negative, if the layer has a different number of heads, or if only queries or only
     keys have segments. Source: Ainslie et al., 2020, arXiv:2004.08483, section 3.1.
@@ -53,11 +55,12 @@ class ETCLabels(Bias):
     def label(self, q: Int[Tensor, "..."], k: Int[Tensor, "..."], ahead: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
         """Return the label of each pair of a query position and a key position.
 
-        The groups of labels are, in this order: local to local, global to global, local to global, global to local.
+        Labels are numbered in groups: local query and local key, both global, local query and global key, global query
+        and local key.
 
         q: query positions.
         k: key positions.
-        ahead: segment of the key minus segment of the query.
+        ahead: number of the key's segment minus number of the query's segment.
         """
         distances = 2 * self.clip + 1
         near = (k - q).clamp(-self.clip, self.clip) + self.clip

@@ -17,18 +17,19 @@ from kinformer.nn.biases.bias_by_distance import of_distances
 
 
 class GaussianPrior(Bias):
-    """Learned Gaussian window around the query, which also lowers the query's own score.
+    """Learned Gaussian window around the query, which also lowers the score of the query with itself.
 
     bias_ij = -|w (i - j)^2 + b|, with w > 0 and b < 0
 
-    Choose it for short texts if the important tokens are near. The slopes of `ALiBi` are fixed and linear instead.
-    Choose `Localness` if the important tokens may be elsewhere.
+    Choose it for short texts if the important tokens are near. `ALiBi` has a fixed, linear penalty instead. Choose
+    `QueryLocalness` if the important tokens may be far from the query.
 
-    A Gaussian with a deviation of sigma positions has w = 1 / (2 sigma^2). Each token loses |b| of its own score, so
-    that its neighbours can count more. Softplus of a learned number gives w, and softplus of another gives |b|. Both
-    numbers therefore keep their signs and can approach 0.
+    A Gaussian with a deviation of sigma positions has w = 1 / (2 sigma^2). The score of each token with itself falls by
+    |b|, so that its neighbours can count more. Softplus of a learned number gives w, and softplus of another gives |b|.
+    So w stays above 0 and b below 0.
 
-    heads: 1 if all heads share w and b, as in the paper; the number of heads of the layer for one pair in each head.
+    heads: 1 if all heads share w and b, as in the paper; the number of heads of the layer gives each head its own w and
+        b.
     sigma: initial deviation, in positions.
     own: initial |b|.
 

@@ -19,17 +19,19 @@ class HardCodedGaussian(Bias):
 
     bias_ij = log N(j; ratio i + o_h, sigma_h)
 
-    Choose it to see how little self-attention needs to know about content. With `ValueProjection`, which gives no
-    queries and keys, it is hard-coded attention. `Attention(ValueProjection(d, heads), Unnormalised(Full(),
-    HardCodedGaussian(offsets)))` weighs values by the densities, as the authors' code does. `Softmax` instead of
-    `Unnormalised` divides the densities by their sum.
+    Here N(j; m, s) is the density at j of a normal distribution with mean m and deviation s. Choose it to measure how
+    well attention works without looking at content. With `ValueProjection`, which makes no queries and keys, it is
+    hard-coded attention. `Attention(ValueProjection(d, heads), Unnormalised(Full(), HardCodedGaussian(offsets)))`
+    multiplies values by the densities, as the authors' code does. With `Softmax` instead of `Unnormalised` the
+    densities are divided by their sum.
 
-    Under a window such as `Band(8)` the cost is linear. A density more than 8 deviations away is below 1e-14.
+    With a window pattern such as `Band(8)` the cost is linear in the row length. A density more than 8 deviations away
+    is below 1e-14.
 
     offsets: offset o of each head, in positions; -1, 0 and 1 in the paper.
     sigma: deviation in positions, one number for all heads or one for each head; 1 in the paper.
-    ratio: number of keys per query, gamma in the paper. Use 1 for self-attention. For cross-attention use the usual
-        length of a source divided by the usual length of its target.
+    ratio: number of keys per query, gamma in the paper. Use 1 for self-attention. For cross-attention use the mean
+        length of a source divided by the mean length of its target.
 
     Errors: ValueError if the layer has a different number of heads, or if `sigma` has another length than `offsets`.
     Source: You et al., 2020, arXiv:2005.00742, sections 3 and 4.

@@ -1,4 +1,4 @@
-"""Localness: a window around a predicted centre, with a predicted or a fixed width."""
+"""Localness: a Gaussian window around a predicted centre, with a predicted or a fixed width."""
 
 import math
 from abc import abstractmethod
@@ -29,16 +29,17 @@ class _Range(NamedTuple):
 
 
 class Localness(Bias):
-    """Gaussian window around a centre that each query predicts; base class of the localness biases.
+    """Base class of the localness biases: a Gaussian window around a centre that each query predicts.
 
     bias_ij = -(j - P_i)^2 / (2 sigma_i^2), P_i = I sigmoid(U_p tanh(W_p q_i)), sigma_i = D_i / 2
 
-    Choose it over `GaussianPrior` if the important keys need not be near the query, and over an adaptive span if the
-    window should be soft. Subclasses implement `widths`, which returns the width D_i. Each head has its own W and U.
+    Choose these biases over `GaussianPrior` if the important keys need not be near the query, and over `AdaptiveSpan`
+    if the window should be soft on both sides. Subclasses implement `widths`, which returns the width D_i. Each head
+    has its own W and U.
 
-    I is the number of positions to read. Under `Full()` it is the length of the row, as in the paper, or the length of
-    the source in cross-attention. If the pattern ends at the query or at a window, P_i and D_i refer to its range.
-    Under `Causal()` this is the range 0 .. i. The length of the whole row then has no effect, and decoding with a cache
+    I is the number of positions to read. With the pattern `Full()` it is the length of the row, as in the paper, or the
+    length of the source in cross-attention. With another pattern P_i and D_i refer to the range of keys that it allows.
+    With `Causal()` this is the range 0 .. i. The length of the whole row then has no effect, and decoding with a cache
     works.
 
     heads: number of heads of the layer.
@@ -61,7 +62,7 @@ class Localness(Bias):
     ) -> Float[Tensor, "#B #H #T"]:
         """Return the window width D of each query, in positions.
 
-        request: whole read.
+        request: queries and keys of the whole attention call.
         hidden: tanh(W_p q_i) of each query.
         size: number I of positions that each query can read.
         """
@@ -81,7 +82,7 @@ class Localness(Bias):
         return {"local": torch.stack([centre, deviation.expand_as(centre)], -1)}
 
     def head_values(self, request: Request) -> Mapping[str, HeadValues]:
-        """Return the centre, counted from the query's own position, and the deviation of each window."""
+        """Return the centre of each window as a distance from the query, and the window's deviation."""
         centre, deviation = request.queries.extras["local"].unbind(-1)
         away = centre - request.queries.pos
         return {"centre": HeadValues(away, "positions from the query"), "sigma": HeadValues(deviation, "positions")}
@@ -102,9 +103,11 @@ class Localness(Bias):
 
 
 class QueryLocalness(Localness):
-    """Localness window with a width that each query predicts; the best form in the paper.
+    """Gaussian window with a centre and a width that each query predicts.
 
     D_i = I sigmoid(U_d tanh(W_p q_i))
+
+    I is the number of positions that the query can read. It gives the best translations of the paper's three forms.
 
     heads, head_dim: see `Localness`.
 
@@ -120,12 +123,13 @@ class QueryLocalness(Localness):
 
 
 class LayerLocalness(Localness):
-    """Localness window with one width for each row and head, predicted from the mean key.
+    """Gaussian window with a centre that each query predicts, and a width predicted from the mean key.
 
     D = I sigmoid(U_d tanh(W_d mean_j k_j))
 
-    The mean is over the keys that a query can read. Under `Full()` these are all keys of the row. Under other patterns
-    the layer computes the mean by an additional read with equal weights, so that each query has its own width.
+    I is the number of positions that a query can read, and the mean is over these keys. With the pattern `Full()` these
+    are all keys of the row, which then has one width in each head. With other patterns each query has its own mean and
+    width; an additional attention call with equal weights computes the mean.
 
     heads, head_dim: see `Localness`.
 
@@ -142,11 +146,11 @@ class LayerLocalness(Localness):
 
 
 class FixedLocalness(Localness):
-    """Localness window with a fixed width; each query predicts only its centre.
+    """Gaussian window with a fixed width; each query predicts only the window's centre.
 
     heads, head_dim: see `Localness`.
-    width: window width D, in positions; 10 in the paper. bfloat16 resolves the centre to about 1/500 of the row, so do
-        not choose a much narrower window.
+    width: window width D, in positions; 10 in the paper. In bfloat16 the centre is exact to about 1/500 of the row
+        length only, so the width should not be much smaller.
 
     Source: Yang et al., 2018, arXiv:1810.10182, section 3.2 (fixed window).
     """

@@ -41,12 +41,12 @@ SIGNS: dict[type, Callable[..., Any]] = {
 
 
 class Formula:
-    """Function of x, parsed from text and evaluated safely.
+    """Function of the distance x, parsed from text and evaluated without running code of the text.
 
     text: expression of x, numbers, + - * / **, comparisons < <= > >= (1 if true, else 0) and the functions exp, log,
         sqrt, min and max.
 
-    Errors: ValueError, in one line, for any other text.
+    Errors: ValueError for any other text.
     """
 
     def __init__(self, text: str):
@@ -88,18 +88,19 @@ def _value(node: ast.expr, x: Tensor, text: str) -> Tensor:
 
 
 class Masking(Bias):
-    """Attention weights multiplied by a masking function m of the distance x and renormalised; base class.
+    """Base class: attention weights multiplied by a function m of the distance x and renormalised.
 
     a_ij = m(x_ij) exp(s_ij) / sum_r m(x_ir) exp(s_ir)
 
-    Subclasses implement `factor`, which returns m. In plain attention m is 1 everywhere, in an adaptive span it is a
-    ramp, and in a window it is a step. Keys with m(x) = 0 are not read. The mechanism `Restricted` does not even keep
-    keys beyond `reach`.
+    Here s_ij is the score of query i and key j. Subclasses implement `factor`, which returns m. In plain attention m is
+    1 everywhere, in an adaptive span it falls along a ramp, and in a window it is 1 inside and 0 outside. Keys with
+    m(x) = 0 are not read. The mechanism `Restricted` does not even keep keys beyond the distance `reach` in its cache.
 
-    nearest: distance x of the nearest key. 0 makes x = |i - j|; 1 makes x = |i - j| - 1, as in published code of spans.
+    nearest: distance |i - j| at which x is 0. With 0, x = |i - j|; with 1, x = |i - j| - 1, as in published code of
+        spans.
     itself: if False, a query does not read its own position.
 
-    Source: Sukhbaatar et al., 2019, arXiv:1905.07799, section 2.2; as one form of many: Lin et al., 2021,
+    Source: Sukhbaatar et al., 2019, arXiv:1905.07799, section 2.2; as a class of forms: Lin et al., 2021,
     arXiv:2106.04554, section 4.6.2.
     """
 
@@ -111,7 +112,7 @@ class Masking(Bias):
     def reach(self) -> float:
         """Largest distance at which any m is above 0, or an upper bound; inf if there is no limit.
 
-        The value is known without reading a tensor.
+        The number is stored on the host, so no tensor is read from the device.
         """
         return math.inf
 
@@ -122,11 +123,11 @@ class Masking(Bias):
 
     @abstractmethod
     def factor(self, piece: Request, x: Tensor, b: Tensor, h: Tensor, i: Tensor) -> Tensor:
-        """Return m(x), at least 0, for query i of head h in row b of a piece.
+        """Return m(x), at least 0, for query i of head h in row b.
 
-        piece: queries and keys that are read together.
+        piece: queries and keys that are computed together, a part of an attention call.
         x: distances, in float32 or a wider dtype.
-        b, h, i: indices of row, head and query, local to the piece.
+        b, h, i: indices of row, head and query within the piece.
         """
 
     def bind(self, piece: Request) -> ScoreFn:
@@ -144,7 +145,7 @@ class Masking(Bias):
 
 
 class FunctionMasking(Masking):
-    """Attention weights multiplied by any function of the distance, or by a module.
+    """Attention weights multiplied by any given function of the distance, which may be a module.
 
     Choose it for a masking function of your own, such as `FunctionMasking(lambda x: 1 / (1 + x))`.
 
@@ -175,9 +176,11 @@ class FunctionMasking(Masking):
 
 
 class StepMasking(Masking):
-    """Hard windows with one size for each head, as in multi-scale attention.
+    """Windows with sharp ends and one size for each head, as in multi-scale attention.
 
     m(x) = 1 if x is at most the window of the head, else 0
+
+    Attention weights are multiplied by m(x), where x is the distance of a key, and renormalised.
 
     windows: window of each head, in positions.
     nearest, itself: see `Masking`.

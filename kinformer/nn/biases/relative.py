@@ -18,9 +18,9 @@ class Relative(Bias):
 
     score_ij = scale * q_i.(k_j + a_n), value_ij = v_j + b_n, with n = j - i clipped to [-clip, clip]
 
-    Choose it if near distances matter and all far distances are alike. The tables a and b have one row for each
-    distance that a query can read, at most 2 clip + 1. All heads share the tables, as in the paper's section 3.3. If
-    `heads` is given, each head has its own tables, as in the paper's base model.
+    Choose it if near distances matter and all distances from `clip` on may share one vector. The tables a and b have
+    one row for each distance that a query can read, at most 2 clip + 1. All heads share the tables, as in the paper's
+    section 3.3. If `heads` is given, each head has its own tables, as in the paper's base model.
 
     head_dim: width of a query, and of a row of a.
     clip: largest distance with its own vector, in positions.
@@ -28,7 +28,7 @@ class Relative(Bias):
     values: if False, leave out b, as most later models do.
     heads: number of heads of the layer, to give each head its own tables; None for tables that all heads share.
     reach: largest distances of keys before and after a query, as returned by the layer's `pattern.reach()`. The tables
-        have no rows for distances beyond it. A causal layer has clip + 1 rows.
+        have no rows for distances beyond it, so a causal layer has tables of clip + 1 rows.
 
     Errors: ValueError if `clip` is negative, or if the layer has a different number of heads than the tables. Source:
     Shaw et al., 2018, arXiv:1803.02155, section 3.2.
@@ -98,7 +98,10 @@ class Relative(Bias):
         return nn.Parameter(self._rows(tables[0] if self.heads is None else torch.stack(tables)).clone())
 
     def upgrade(self, tensors: dict[str, Tensor], prefix: str) -> None:
-        """Drop rows that no query can read: earlier versions saved all 2 clip + 1 rows."""
+        """Drop table rows for distances that no query can read, from the tensors of an older checkpoint.
+
+        Earlier versions saved all 2 clip + 1 rows.
+        """
         for name in (f"{prefix}keys", f"{prefix}added"):
             if name in tensors and tensors[name].dim() > 1 and tensors[name].shape[-2] == 2 * self.clip + 1:
                 tensors[name] = self._rows(tensors[name]).clone()

@@ -12,11 +12,11 @@ from kinformer.nn.biases.token_labels import labels_of
 class RelativeSegment(Bias):
     """Learned bias that tells whether query and key are in the same segment.
 
-    bias_ij = scale * (q_i + u).a_n, with n = 0 if the label "segment" of i and j is the same, else n = 1
+    bias_ij = scale * (q_i + u).a_n, with n = 0 if i and j are in the same segment, else n = 1
 
-    Choose it over one vector for each segment if a text may have more segments than in training. The attention of XLNet
-    is `Plus(TransformerXL(heads, head_dim), RelativeSegment(heads, head_dim))`. `Context(labels={"segment": ...})`
-    gives the segments, and a cache keeps them. Without segments the bias adds nothing.
+    Choose it over an embedding for each segment if a text may have more segments than in training. The attention of
+    XLNet is `Plus(TransformerXL(heads, head_dim), RelativeSegment(heads, head_dim))`. `Context(labels={"segment":
+    ...})` gives the segments, and a cache keeps them. Without segments the bias adds nothing.
 
     heads: number of heads of the layer; each head learns its own u and a.
     head_dim: width of a query.

@@ -16,19 +16,21 @@ from kinformer.nn.biases.bias_by_distance import of_distances
 class T5(Bias):
     """Learned number for each head and bucket of distances, added to the score.
 
-    Choose it as an inexpensive learned bias that works at any length. Half of the buckets of a side stand for one
-    distance each. The other half divides the distances up to `furthest` by their logarithm. The last bucket of a side
-    holds all larger distances.
+    Choose it as a fast learned bias that works at any length. A bucket is a range of distances that share a number. The
+    nearer half of the buckets of a direction (keys before or after the query) hold one distance each. The ranges of the
+    other half grow in equal steps of the logarithm, up to `furthest`. The last bucket of a direction also holds all
+    larger distances.
 
     heads: number of heads of the layer.
-    buckets: number of buckets, of both sides together; 32 in the paper.
-    furthest: distance in positions; this distance and all larger ones share the last bucket. It is 128 in the paper.
+    buckets: number of buckets of both directions together; 32 in the paper.
+    furthest: smallest distance, in positions, whose keys share the last bucket with all keys further away; 128 in the
+        paper.
     ahead: if True, half of the buckets are for keys after their query, which suits encoders. Otherwise these keys count
         as distance 0.
 
-    Errors: ValueError if there are fewer than 2 buckets for a side, or if `furthest` is not above the distances that
-    have a bucket each. ValueError also if the layer has a different number of heads. Source: Raffel et al., 2020,
-    arXiv:1910.10683, section 2.1.
+    Errors: ValueError if there are fewer than 2 buckets for a direction, or if `furthest` is not above the distances
+    that have a bucket of their own. ValueError also if the layer has a different number of heads. Source: Raffel et
+    al., 2020, arXiv:1910.10683, section 2.1.
     """
 
     def __init__(self, heads: int, buckets: int = 32, furthest: int = 128, *, ahead: bool = False):
@@ -44,7 +46,7 @@ class T5(Bias):
         self.table = nn.Parameter(torch.randn(buckets, check_at_least("heads", heads, 1)) * 0.02)
 
     def bucket(self, distance: Int[Tensor, "*n"]) -> Int[Tensor, "*n"]:
-        """Return the bucket of each distance i - j."""
+        """Return the index of the bucket (range of distances) of each distance i - j."""
         exact, far = self.side // 2, distance.abs() if self.ahead else distance.clamp_min(0)
         # in float32, as the models with these buckets were trained: borders fall on powers, where rounding decides
         ratio = torch.log(far.clamp_min(exact).float() / exact) / math.log(self.furthest / exact)

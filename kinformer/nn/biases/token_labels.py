@@ -1,4 +1,4 @@
-"""Labels of queries and keys, such as segments, for biases that compare them."""
+"""Labels of queries and keys (integers such as the segment of a token), for biases that compare them."""
 
 from jaxtyping import Int
 from torch import Tensor
@@ -7,9 +7,11 @@ from kinformer.core.request import Request
 
 
 def labels_of(piece: Request, name: str, part: str) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B S"]] | None:
-    """Return one label of the queries and of the keys, or None if neither has it.
+    """Return the label called `name` of each query and of each key, or None if neither has it.
 
-    piece: queries and keys that are read together.
+    A label is an integer of each token, such as its segment, from `ctx.labels`.
+
+    piece: queries and keys that are computed together, a part of an attention call.
     name: name of the label.
     part: name of the bias, for error messages.
 

@@ -1,4 +1,4 @@
-"""TransformerXL: scores by sinusoids of the distance, with two learned vectors added to the query."""
+"""TransformerXL: relative positions by sinusoids, with two learned vectors added to the query."""
 
 import math
 
@@ -19,20 +19,20 @@ class TransformerXL(Bias):
 
     score_ij = scale * [(q_i + u).k_j + (q_i + v).(W R_{i-j})]
 
-    Choose it if a layer reads a memory, because absolute positions have no meaning there. It also suits encoders,
-    because distances have a sign. R_n is the sinusoid of n: all sines, then all cosines. W, u and v are learned; each
-    head has its own u and v.
+    Choose it if a layer reads a memory of earlier segments, because absolute position embeddings do not fit tokens of
+    earlier segments. It also suits encoders, because R distinguishes keys before and after the query. R_n is the
+    sinusoid of n: all sines, then all cosines. W, u and v are learned; each head has its own u and v.
 
-    If the range of distances is known in Python, W R is a table of distances. The pattern's reach gives this range, or
-    a row without gaps. Otherwise the sinusoid of i - j is computed from the sinusoids of i and j. Both forms give equal
-    results, and neither waits for positions from the device.
+    Costs: if the range of distances is known without reading a tensor, W R is computed once per distance. It is known
+    from the pattern's reach, or from a row without gaps. Otherwise the sinusoid of i - j is computed from the sinusoids
+    of i and j. Both forms give equal results, and neither waits for the device.
 
     heads: number of heads of the layer.
     head_dim: width of a query.
     d: width of R, an even number; heads * head_dim by default.
     u, v: parameters of another layer, of shape [heads, head_dim], to share them as the paper's model does.
-    clamp: largest distance, in positions; larger distances count as this one. The authors' code has the option for
-        memories longer than in training.
+    clamp: largest distance, in positions; larger distances count as this one. The authors' code has this option for
+        memories that are longer than in training.
 
     Errors: ValueError if d is odd, if u or v has another shape, or if the layer has a different number of heads.
     Source: Dai et al., 2019, arXiv:1901.02860, section 3.3.
@@ -129,11 +129,11 @@ class TransformerXL(Bias):
 
 
 def distances(piece: Request, clamp: int | None = None) -> tuple[int, int] | None:
-    """Return the smallest and the largest distance i - j in a piece, or None if they are unknown.
+    """Return the smallest and the largest distance i - j of any pair, or None if they are unknown.
 
     The function does not read positions from the device.
 
-    piece: queries and keys that are read together.
+    piece: queries and keys that are computed together, a part of an attention call.
     clamp: largest distance, in positions; larger distances count as this one.
     """
     back, ahead = piece.pattern.reach()

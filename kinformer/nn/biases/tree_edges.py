@@ -1,4 +1,4 @@
-"""TreeEdges: a learned vector for each kind of edge in a tree of spans."""
+"""TreeEdges: a learned vector for each type of edge in a tree of spans (runs of tokens)."""
 
 from typing import Any
 
@@ -13,17 +13,18 @@ from kinformer.core.span_tree import Node, edge, node
 
 
 class TreeEdges(Bias):
-    """Learned key vectors for each type of edge in a tree of spans.
+    """Learned key vectors for each type of edge in a tree of spans (runs of tokens).
 
     score_ij = scale * q_i.(k_j + a_n), with n the type of the edge from node j to node i
 
-    Choose it with the pattern `Tree(k)`. The type of an edge gives the level of a span, its side, and its rank among
-    the spans of that level. The type therefore also tells how far away the span is. All heads share the vectors.
+    Choose it with the pattern `Tree(k)`. A span is a run of 2^m tokens, where m is its level. The type of an edge to a
+    token gives the level of the span, whether it is before or after the token, and its rank by distance in that level.
+    The type therefore also tells how far away the span is. All heads share the vectors.
 
     head_dim: width of a query, and of a row of a.
     k: same number as in the pattern `Tree(k)`.
     clip: largest level with its own types; higher levels have the types of this level.
-    causal: if True, leave out the rows for spans after a token. This keeps k + 1 of 2 k + 1 rows for each level.
+    causal: if True, leave out the vectors for spans after a token. This keeps k + 1 of 2 k + 1 rows for each level.
 
     Source: Ye et al., 2019, arXiv:1911.04070, section 3.2 (relative positions on trees), types as the authors' code
     numbers them.
@@ -43,7 +44,7 @@ class TreeEdges(Bias):
         self.register_load_state_dict_pre_hook(_upgrade)
 
     def row(self, kind: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
-        """Return the table row of each type of edge."""
+        """Return the index in the table of vectors for each type of edge."""
         if not self.causal:
             return kind
         # in each level, type 0 and the odd types stand for spans before a token
@@ -56,7 +57,10 @@ class TreeEdges(Bias):
         return torch.cat([by_level[:, :1], by_level[:, 1::2]], 1).flatten(0, 1) if self.causal else whole
 
     def upgrade(self, tensors: dict[str, Tensor], prefix: str) -> None:
-        """Drop rows that no query can read: earlier versions saved one row for each type."""
+        """Drop table rows of edges that no query can read, from the tensors of an older checkpoint.
+
+        Earlier versions saved one row for each type.
+        """
         name = f"{prefix}keys"
         if name in tensors and tensors[name].dim() == 2 and len(tensors[name]) == self.types:
             tensors[name] = self._rows(tensors[name])

@@ -17,13 +17,13 @@ __all__ = ["BiasedGate", "Gate"]
 
 
 class Gate(Join):
-    """A join that combines the stream x and a sublayer's output y by a gate.
+    """Base class of residual joins that combine the residual stream x and a sublayer's output y by a gate.
 
     g(x, y) with y = dropout(relu(f(norm(x))))
 
-    The norm applies only to the input of the sublayer, never to the stream. The end of one sublayer and the start of
-    the next are both linear maps, so a ReLU separates them. Attention with a memory norms its input itself (`Normed`).
-    Give `nn.Identity()` as the norm here in this case.
+    Subclasses implement `gate`, which is g. The norm applies only to the input of the sublayer f, never to the residual
+    stream. The end of one sublayer and the start of the next are both linear maps, so a ReLU separates them. Attention
+    with a memory applies the norm itself (projection `Normed`); the norm of the block must then be `nn.Identity()`.
 
     dropout: probability of dropping a feature of y in training.
     """
@@ -38,13 +38,15 @@ class Gate(Join):
 
     @abstractmethod
     def gate(self, x: Float[Tensor, "B T D"], y: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        """Combine the stream x and the output y of a sublayer."""
+        """Return the new residual stream from the old one, x, and the output y of a sublayer."""
 
 
 class BiasedGate(Gate):
-    """A gate with a learned bias `b_g` per feature, which sets how near to the identity it starts.
+    """Base class of gates with a learned bias per feature, which sets how much of y passes at first.
 
-    d: width of the stream.
+    With a large b_g little of the sublayer's output y passes at the start, so the block is near the identity.
+
+    d: width of the residual stream.
     b_g: initial value of all d biases, at least 0. With 0 the gate starts half open.
     dropout: probability of dropping a feature of y in training.
     """

@@ -13,18 +13,19 @@ class GRUGate(BiasedGate):
 
     g(x, y) = (1 - z) * x + z * h
 
-    Here x is the stream and y the output of the sublayer. Choose this gate for reinforcement learning with memory;
-    a plain Transformer-XL hardly trains there. It was the best gate of the paper (117.6 on DMLab-30, where a human has
-    100). The gate costs six matrices of d x d, so it doubles the weights of a block of attention and a feed-forward
-    layer of 4 d. At the start, with b_g = 2, about 0.88 of x passes.
+    Here x is the residual stream and y the output of the sublayer. Choose this gate for reinforcement learning with
+    memory; a plain Transformer-XL hardly trains there. It had the highest score of the paper's gates (117.6 on
+    DMLab-30, where a human has 100). The gate costs six matrices of d x d, so it doubles the weights of a block of
+    attention and a feed-forward layer of 4 d. At the start, with b_g = 2, about 0.88 of x passes.
 
-    d: width of the stream.
-    b_g: initial value of the d biases. 0 is a gate half open, the paper's ablation.
+    d: width of the residual stream.
+    b_g: initial value of the d biases. With 0 the gate starts half open, the paper's ablation.
     dropout: probability of dropping a feature of y in training.
 
     Errors: ValueError for a b_g below 0. Source: Parisotto et al., 2019, arXiv:1910.06764, section 3.2.
 
-    Differences: `nn.GRUCell` keeps x by z and not by 1 - z, applies the reset after U_g, and has biases everywhere.
+    Differences: `nn.GRUCell` multiplies x by z instead of 1 - z, applies the reset r after U_g, and has biases
+    everywhere.
     """
 
     def __init__(self, d: int, b_g: float = 2.0, dropout: float = 0.0):

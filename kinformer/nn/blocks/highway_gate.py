@@ -1,4 +1,4 @@
-"""HighwayGate: a weighted mean of the stream and the sublayer's output."""
+"""HighwayGate: a weighted mean of the residual stream and the sublayer's output."""
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -7,16 +7,16 @@ from kinformer.nn.blocks.gate import BiasedGate
 
 
 class HighwayGate(BiasedGate):
-    """A GTrXL join that takes a weighted mean of the stream x and the sublayer's output y.
+    """A GTrXL join that takes a weighted mean of the residual stream x and the sublayer's output y.
 
     g(x, y) = s * x + (1 - s) * y with s = sigmoid(W_g x + b_g)
 
-    The bias is added because s is the share of the stream. Choose this gate to bound each feature of the stream by the
-    larger of x and y. It costs one matrix per sublayer. In the paper it did worse than `IdentityMap`, which has no gate
-    (90.9 against 107.0 on DMLab-30, where a human has 100).
+    Other gates of GTrXL subtract the bias; here it is added because s is the weight of x. Choose this gate to keep each
+    feature of the residual stream between its values in x and y. It costs one matrix per sublayer. In the paper it did
+    worse than `IdentityMap`, which has no gate (90.9 against 107.0 on DMLab-30, where a human has 100).
 
-    d: width of the stream.
-    b_g: initial value of the d biases. 0 starts at the mean of x and y.
+    d: width of the residual stream.
+    b_g: initial value of the d biases. With 0 the gate starts near the mean of x and y.
     dropout: probability of dropping a feature of y in training.
 
     Errors: ValueError for a b_g below 0. Source: Parisotto et al., 2019, arXiv:1910.06764, section 3.2, after

@@ -1,4 +1,4 @@
-"""IdentityMap: x + relu(f(norm(x))), the order of TrXL-I."""
+"""IdentityMap: x + relu(f(norm(x))), the order of norm and sum in TrXL-I."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -7,13 +7,13 @@ from kinformer.nn.blocks.gate import Gate
 
 
 class IdentityMap(Gate):
-    """The join of TrXL-I (identity map reordering): the stream passes no norm from first to last layer.
+    """The join of TrXL-I (identity map reordering): no norm applies to the residual stream x.
 
     g(x, y) = x + y with y = dropout(relu(f(norm(x))))
 
-    Choose it over `PreNormJoin`, which has no ReLU, to repeat TrXL-I. Choose it over a gate if weights and time are
-    scarce: it has no weights. Only `GRUGate` and `OutputGate` did better in the paper: 117.6 and 112.8 against
-    107.0 on DMLab-30 (a human has 100). TrXL, with its norm after the sum, has 5.0.
+    Here f is the sublayer. Choose it over `PreNormJoin`, which has no ReLU, to repeat TrXL-I. Choose it over a gate if
+    weights and time are scarce: it has no weights. Only `GRUGate` and `OutputGate` scored higher in the paper: 117.6
+    and 112.8 against 107.0 on DMLab-30 (a human has 100). TrXL, with its norm after the sum, scored 5.0.
 
     dropout: probability of dropping a feature of y in training.
 

@@ -1,4 +1,4 @@
-"""InputGate: a gate on the stream; the sublayer's output is added unscaled."""
+"""InputGate: a gate on the residual stream; the sublayer's output is added unscaled."""
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -8,15 +8,15 @@ from kinformer.nn.blocks.gate import Gate
 
 
 class InputGate(Gate):
-    """A GTrXL join that scales the stream x by a gate and adds the sublayer's output y unscaled.
+    """A GTrXL join that scales the residual stream x by a gate and adds the sublayer's output y unscaled.
 
     g(x, y) = sigmoid(W_g x) * x + y
 
-    Choose it only to repeat the paper's ablation, in which it was the worst gate by far (51.2 on DMLab-30, where a
-    human has 100). It is the only gate without a bias. The gate starts half closed, so every sublayer halves the stream
-    of the layers below.
+    Choose it only to repeat the paper's ablation, in which it had by far the lowest score of the gates (51.2 on
+    DMLab-30, where a human has 100). It is the only gate without a bias. The gate starts half closed, so at first every
+    sublayer halves the residual stream of the layers below.
 
-    d: width of the stream.
+    d: width of the residual stream.
     dropout: probability of dropping a feature of y in training.
 
     Errors: ValueError for a dropout outside 0 to 1. Source: Parisotto et al., 2019, arXiv:1910.06764, section 3.2.

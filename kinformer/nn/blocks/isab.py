@@ -18,16 +18,17 @@ class ISAB(Layer):
 
     ISAB_m(X) = MAB(X, H), H = MAB(I, X)
 
-    Choose it over MAB(d, heads, cross=False) for sets of more than 2 m elements: it computes 2 L m pairs instead of
-    L^2. Elements exchange only the information that m points can hold.
+    Here I are the learned points, and MAB(A, B) is a block in which the set A reads the set B. Choose it over `MAB(d,
+    heads, cross=False)`, in which the set reads itself, for sets of more than 2 m elements: it computes 2 L m pairs
+    instead of L^2. Elements exchange information only through the m points.
 
     gathers: the block in which the points read the set.
     spreads: the block in which the set reads the points.
     points: m, the number of points.
 
-    Errors: NoState from `start`; ValueError for a block with cross=False, and for `ctx.only` and `ctx.also`, since the
-    points take part in all elements.
-    Source: Lee et al., 2018, arXiv:1810.00825, equations 9 and 10; the points' start is the authors' code's.
+    Errors: NoState from `start`, since it cannot decode; ValueError for a block with cross=False, and for `ctx.only`
+    and `ctx.also`, since the points read all elements. Source: Lee et al., 2018, arXiv:1810.00825, equations 9 and 10;
+    the points' initial values follow the authors' code.
     """
 
     def __init__(self, gathers: Layer, spreads: Layer, points: int):
@@ -37,7 +38,7 @@ class ISAB(Layer):
         self.point = nn.Parameter(nn.init.xavier_uniform_(torch.empty(points, gathers.d)))
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
-        raise NoState("ISAB has no state: its inducing points read the whole set at once. Use a causal layer")
+        raise NoState("ISAB has no decoding state: its inducing points read the whole set at once. Use a causal layer")
 
     def forward(self, x: Float[Tensor, "B T C"], state: State | None, ctx: Context) -> Out:
         if ctx.only is not None or ctx.also is not None:
@@ -56,7 +57,7 @@ class ISAB(Layer):
         return Out(spread.y, None, aux, {}, stats)
 
     def induce(self, x: Float[Tensor, "B T C"], ctx: Context) -> Out:
-        """Return H, the states of the points after they read the set, [B m D]."""
+        """Return H, the hidden states of the points after they read the set, [B m D]."""
         inner = self._point_context(ctx).replace(source=x, source_pos=ctx.pos, full=ctx.full)
         return self.gathers(self.point.expand(len(x), -1, -1), None, inner)
 

@@ -30,17 +30,19 @@ class MAB(PostNorm):
 
     MAB(X, Y) = LN(H + rFF(H)), H = LN(X + Multihead(X, Y, Y))
 
-    Choose it to build models that read sets. With cross=False it is SAB(X) = MAB(X, X), a BERT block that reads every
-    pair. `ISAB` costs less for sets with more than 2 m elements, m its number of points.
+    Choose it to build models that read sets. Here rFF is a feed-forward layer for each element. With cross=False it is
+    SAB(X) = MAB(X, X), a BERT block in which every element reads every element. `ISAB`, with m learned points, computes
+    fewer pairs for sets of more than 2 m elements.
 
     d, heads: width of an element, and number of attention heads.
     head_dim: width of a head; default d / heads.
     cross: True reads `ctx.source`; False lets the set read itself.
-    hidden: units of rFF; default 4 d.
+    hidden: number of hidden units of rFF; default 4 d.
     norm: norm after each of the two sums; `nn.Identity` for none.
     dropout: probability of dropping a feature of the attention's and rFF's outputs in training.
 
-    Errors: NoState from `start` if the set reads itself. Source: Lee et al., 2018, arXiv:1810.00825, equations 6-8.
+    Errors: NoState from `start` if the set reads itself, since such a block cannot decode. Source: Lee et al., 2018,
+    arXiv:1810.00825, equations 6-8.
     """
 
     def __init__(
@@ -70,12 +72,12 @@ class PublishedMAB(Layer):
 
     d, heads: width of the output, and number of attention heads.
     cross: True reads `ctx.source`; False lets the set read itself.
-    asks, tells: widths of x and of the source; default d. With cross=False both must be equal, and `tells` defaults to
-        `asks`.
+    asks, tells: widths of x and of the set that it reads (the source); default d. With cross=False both must be equal,
+        and `tells` defaults to `asks`.
     norm: norm after each of the two sums; `nn.Identity` for none, the code's default.
 
-    Errors: NoState from `start`; ValueError for sizes that do not divide and for a call without a source. Source: Lee
-    et al., 2018, arXiv:1810.00825, by juho-lee/set_transformer.
+    Errors: NoState from `start`, since it cannot decode; ValueError if heads do not divide d, and for a call with
+    cross=True without a source. Source: Lee et al., 2018, arXiv:1810.00825, by juho-lee/set_transformer.
 
     Differences: unlike in `MAB`, attention is added to the projected query, and no matrix mixes heads before the norm.
     The scale uses d instead of the width of a head, and rFF is a single matrix.
@@ -106,7 +108,7 @@ class PublishedMAB(Layer):
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
         raise NoState(
-            "a set attention block has no state: it reads the whole set at once. Use a causal layer, such as "
+            "a set attention block has no decoding state: it reads the whole set at once. Use a causal layer, such as "
             "Attention with Softmax(Causal())"
         )
 
@@ -124,11 +126,11 @@ class PublishedMAB(Layer):
 
 
 def source_reader(name: str, block: Layer) -> Layer:
-    """Return the block after checking that it reads a source.
+    """Return the block after checking that it reads a source (`cross=True`).
 
-    A block with cross=False would ignore the set without an error.
+    A block with cross=False would ignore the set that it should read, without an error.
 
-    name: name of the parameter, for the message.
+    name: name of the caller's parameter, for the message.
     block: the layer to check.
 
     Errors: ValueError if the block has cross=False.

@@ -10,12 +10,13 @@ from kinformer.core.position import Position
 
 
 class PositionedBlock(Layer):
-    """A block that adds position embeddings to its own input, so that they do not fade in deep stacks.
+    """A block that adds position embeddings to its own input, so that position is not lost in deep stacks.
 
         block(x + P(pos))
 
-    Choose it for deep stacks of learned positions, with a table for each block: `PositionedBlock(block, Learned(d,
-    length))`. Positions added only to the model's input fade with depth.
+    Choose it for deep stacks with learned position embeddings, one table for each block: `PositionedBlock(block,
+    Learned(d, length))`. If position embeddings are added only to the model's input, upper layers know less about
+    positions.
 
     block: any layer.
     position: the position embedding P, added to the block's input.

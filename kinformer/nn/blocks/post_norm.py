@@ -28,7 +28,7 @@ class NormLast(Join):
 
 
 class PostNorm(ResidualBlock):
-    """A block of sublayers with the norm after each residual sum, the original form.
+    """A block of sublayers with the norm after each residual sum, as in the original Transformer.
 
         norm(x + dropout(f(x)))
 

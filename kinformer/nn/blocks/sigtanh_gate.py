@@ -1,4 +1,4 @@
-"""SigTanhGate: a gated update between -1 and 1, added to the unscaled stream."""
+"""SigTanhGate: a gated update between -1 and 1, added to the unscaled residual stream."""
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -7,7 +7,7 @@ from kinformer.nn.blocks.gate import BiasedGate
 
 
 class SigTanhGate(BiasedGate):
-    """A GTrXL join that adds a gated, bounded update to the stream x, computed only from y.
+    """A GTrXL join that adds to the residual stream x a gated, bounded update computed only from y.
 
     g(x, y) = x + sigmoid(W_g y - b_g) * tanh(U_g y)
 
@@ -15,8 +15,8 @@ class SigTanhGate(BiasedGate):
     feature changes by more than 1. The gate costs two matrices per sublayer. In the paper it did worse than
     `IdentityMap`, which has no matrices (101.0 against 107.0 on DMLab-30, where a human has 100).
 
-    d: width of the stream.
-    b_g: initial value of the d biases. 0 is a gate half open.
+    d: width of the residual stream.
+    b_g: initial value of the d biases. With 0 the gate starts half open.
     dropout: probability of dropping a feature of y in training.
 
     Errors: ValueError for a b_g below 0. Source: Parisotto et al., 2019, arXiv:1910.06764, section 3.2.

@@ -1,1 +1,1 @@
-"""Depth: layers that arrange blocks in stacks, repeat them, or let tokens leave them early."""
+"""Depth: layers that stack blocks, repeat them, or let tokens leave the stack early."""

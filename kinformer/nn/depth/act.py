@@ -39,7 +39,7 @@ Mix = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def add_weighted(y: Tensor, s: Tensor, weight: Tensor) -> Tensor:
-    """Add the step's state, times its weight, to the answer: Graves' sum over steps.
+    """Add the step's state, times its weight, to the token's output so far: Graves' sum over steps.
 
     y: answer so far, [... D].
     s: state of the step, [... D].
@@ -49,7 +49,7 @@ def add_weighted(y: Tensor, s: Tensor, weight: Tensor) -> Tensor:
 
 
 def interpolate_answer(y: Tensor, s: Tensor, weight: Tensor) -> Tensor:
-    """Move the answer toward the step's state by its weight, as in the Universal Transformer.
+    """Move the token's output toward the step's state by its weight, as in the Universal Transformer.
 
     Late steps weigh more than in `add_weighted`.
 
@@ -61,7 +61,7 @@ def interpolate_answer(y: Tensor, s: Tensor, weight: Tensor) -> Tensor:
 
 
 class Halt(NamedTuple):
-    """The halting state of each token.
+    """The halting state of each token in adaptive computation time (ACT).
 
     alive: True for tokens that still take steps.
     total: sum of halting probabilities so far.
@@ -75,16 +75,16 @@ class Halt(NamedTuple):
     steps: Float[Tensor, "*shape"]
 
     def report(self) -> dict[str, Tensor]:
-        """Return the aux of a layer: the ponder cost N + R, N, and R; only R has a gradient."""
+        """Return what a layer reports per token: ponder cost N + R, N, and R; only R has a gradient."""
         return {"ponder": self.steps + self.remainder, "steps": self.steps, "remainder": self.remainder}
 
 
 class ActiveTokens(NamedTuple):
-    """The tokens that are still computed.
+    """The tokens that `ACT` still computes, gathered from the batch.
 
     at: indices into the flattened batch.
-    s: states.
-    y: answers so far.
+    s: states, the inputs of the next step.
+    y: outputs so far.
     halt: halting state.
     """
 
@@ -95,7 +95,7 @@ class ActiveTokens(NamedTuple):
 
 
 class Halting(nn.Module):
-    """A unit that decides after each step which tokens stop.
+    """A unit of adaptive computation time (ACT) that decides after each step which tokens stop.
 
     h = sigmoid(w.s + b), stop when the sum of h reaches 1 - epsilon
 
@@ -104,11 +104,13 @@ class Halting(nn.Module):
     and, through its inputs, the steps and the layers below. Graves weighed the cost with 1e-4 to 1e-1.
 
     d: width of a state.
-    epsilon: tolerance below a sum of 1, so that a token can stop after one step.
+    epsilon: tolerance below a sum of 1, which lets a token stop after one step.
     bias: initial value of b (a large value stops early); None for no b.
-    last: weight of the last possible step if the token has not stopped. "remainder" makes all weights add up to 1
-        (Graves). "probability" takes h and no remainder (the Universal Transformer's appendix, Tensor2Tensor).
-    strict: True stops only if the sum exceeds 1 - epsilon, as the appendix and Tensor2Tensor do; Graves says at least.
+    last: weight of the last possible step if the token has not stopped before. "remainder" makes all weights add up to
+        1 (Graves). "probability" takes h instead of the remainder (the Universal Transformer's appendix,
+        Tensor2Tensor).
+    strict: True stops only if the sum exceeds 1 - epsilon, as the appendix and Tensor2Tensor do; False, as Graves, also
+        stops if the sum equals it.
 
     Errors: ValueError for an epsilon outside [0, 1) and another `last`. Source: Graves, 2016, arXiv:1603.08983,
     equations 5 to 8.
@@ -131,7 +133,7 @@ class Halting(nn.Module):
         return {"ponder": Penalty(tuple(self.unit.parameters()), reaches_x=True)}
 
     def start(self, real: Bool[Tensor, "*shape"], like: Tensor) -> Halt:
-        """Return the state before the first step; tokens that are `real` take it.
+        """Return the halting state before the first step; all tokens that are `real` take this step.
 
         real: True for tokens, False for padding.
         like: a tensor with the dtype of the states.
@@ -142,7 +144,9 @@ class Halting(nn.Module):
     def forward(self, s: Float[Tensor, "*shape D"], halt: Halt, final: bool) -> tuple[Float[Tensor, "*shape"], Halt]:
         """Return the weights of a step, 0 for stopped tokens, and the halting state after it.
 
-        `final` is True if no step can follow.
+        s: states that the unit judges.
+        halt: halting state before the step.
+        final: True if no step can follow.
         """
         h = linear_float32(self.unit, s)[..., 0].sigmoid()
         stop = choice(lambda: halt.alive & self._is_enough(halt.total + h))
@@ -158,28 +162,28 @@ class Halting(nn.Module):
 
 
 class ACT(Layer):
-    """Adaptive computation over depth: each token repeats a `Universal` block until its unit says stop.
+    """Adaptive computation over depth: each token repeats a block until a learned unit stops it.
 
     y = w s + (1 - w) y after each step, with weight w and state s
 
     Choose it if tokens need different amounts of computation. Choose `Universal` for a fixed number of steps. The layer
-    reports `ponder`, `steps` and `remainder` per token. Weigh `ponder` in the loss, or every token takes all steps.
-    Halted tokens stay visible as keys.
+    reports per token the ponder cost `ponder`, the number of steps `steps` and the remainder `remainder`. Add `ponder`
+    with a weight to the loss, or every token takes all steps. Other tokens still read halted tokens as keys.
 
     Costs: a step skips halted tokens, also in training, if that saves more than gathering the others costs
     (`worth_gathering`: from about 1,000 tokens of width 128 or 300 of width 256).
 
-    With "copied" a step computes only the active tokens of all rows. The keys of halted tokens change only by the
-    timing. With "updated" the states of halted tokens change while a token of their row is active. So a step skips only
-    whole rows, and in the last step of a row its halted tokens.
+    With halted="copied" a step computes only the active tokens of all rows. The keys of halted tokens change only by
+    the timing. With halted="updated" the hidden states of halted tokens change while a token of their row is active. So
+    a step skips only whole rows, and in the last step of a row its halted tokens.
 
-    In eager eval mode rows without active tokens are skipped as a whole. With "updated", a call with a state skips
-    none. Compiled, and in a call with `ctx.taps`, all steps of all rows are computed.
+    In eager eval mode rows without active tokens are skipped as a whole. With "updated", a call with a decoding state
+    skips none. Compiled code, and a call that asks for inner states (`ctx.taps`), compute all steps of all rows.
 
     Skipping single tokens needs a block that begins with an `Attention` with a plain `Softmax`. The other sublayers
     must be feed-forward layers or cross-attention. Other blocks skip at most whole rows.
 
-    universal: the block and its steps.
+    universal: the repeated block and its largest number of steps.
     halting: decides when a token stops. The appendix uses `Halting(d, last="probability", strict=True)`.
     mix: combines the states into y: `interpolate_answer` as in the Universal Transformer's appendix, or `add_weighted`
         as in Graves.
@@ -187,8 +191,8 @@ class ACT(Layer):
         tokens read this state. "copied" copies the state to later steps, as the text of section 2.2 says.
     judged: input of the halting unit: a step's "input" (the appendix) or "output" (Graves).
 
-    Errors: ValueError for another word. Source: Dehghani et al., 2018, arXiv:1807.03819, section 2.2 and appendix;
-    Graves, 2016, arXiv:1603.08983.
+    Errors: ValueError for another `halted` or `judged`. Source: Dehghani et al., 2018, arXiv:1807.03819, section 2.2
+    and appendix; Graves, 2016, arXiv:1603.08983.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Active rows: computes a layer, or asks an exit rule, only for rows with a token that still goes on."""
+"""Active rows: a layer, or an exit rule, computed only for rows with a token that has not left yet."""
 
 from collections.abc import Callable, Sequence
 from typing import overload
@@ -22,14 +22,14 @@ Rows = Int[Tensor, " _"]
 
 
 def find_active_rows(layer: nn.Module, going: Bool[Tensor, "B T"], before: Rows | None) -> Rows | None:
-    """Return the rows with an active token; None means all rows.
+    """Return the rows with a token that still takes steps; None means all rows.
 
-    The result is None in training, since processes that train together must take the same steps. It is None when
-    compiled, since a graph cannot look at values. If the number of rows is the same as in `before`, the result is
-    `before` itself, so that the memo recognises it.
+    The result is None in training, since processes that train together must take the same steps. It is None in compiled
+    code, which cannot depend on the values of a tensor. If no row became inactive, the result is `before` itself, so
+    that results cached for these rows are found again.
 
-    layer: the layer that asks; its train mode counts.
-    going: True for active tokens, [B T].
+    layer: the layer whose rows are selected; its train mode counts.
+    going: True for tokens that still take steps, [B T].
     before: the rows of the previous step; rows never become active again.
     """
     if layer.training or torch.compiler.is_compiling():
@@ -62,10 +62,10 @@ class _Selected(Sequence[Tensor]):
 def leaving_tokens(
     rule: ExitRule, rows: Rows | None, states: States, ctx: Context, rule_state: State, head: Head | None
 ) -> Leaves:
-    """Ask a rule which tokens of some rows leave; no token of another row leaves.
+    """Return which tokens leave the stack now by an exit rule, computed only for the given rows.
 
-    If the context cannot be cut to some rows (limits of the batch, values from lower layers), the rule judges all
-    rows.
+    No token of another row leaves. If the context cannot be cut to some rows (`ctx.only`, `ctx.also` or `ctx.below` is
+    set), the rule considers all rows.
 
     rule: the exit rule.
     rows: rows with an active token; None for all.
@@ -81,17 +81,18 @@ def leaving_tokens(
 def can_read_some_rows(layer: Layer) -> bool:
     """Return True if the layer can compute some rows of a batch without the others.
 
-    The result is False if the layer sends values up or its pattern holds tensors for the whole batch.
+    The result is False if the layer passes values to the layer above (`Out.up`), or if its pattern holds a tensor for
+    the whole batch.
     """
     patterns = (getattr(part, "pattern", None) for part in layer.modules() if isinstance(part, Mechanism))
     return not layer.sends and not any(isinstance(pattern, Pattern) and pattern.tensors() for pattern in patterns)
 
 
 def on_rows(layer: Layer, rows: Rows | None) -> Callable[[Tensor, State | None, Context], Out]:
-    """Return the layer restricted to some rows; the other rows get x back, and their state is updated.
+    """Return the layer restricted to some rows; the output of the other rows is their x.
 
-    If the context cannot be cut to some rows (limits of the batch, values from lower layers), the layer computes all
-    rows.
+    The decoding state of all rows is updated. If the context cannot be cut to some rows (`ctx.only`, `ctx.also` or
+    `ctx.below` is set), the layer computes all rows.
 
     layer: the layer to restrict.
     rows: the rows to compute; None for all.

@@ -1,4 +1,4 @@
-"""Axial: a decoder of pictures with outer layers for finished rows and inner layers for the own row."""
+"""Axial: a picture decoder with outer layers for finished rows and inner layers for the current row."""
 
 from typing import Any, NamedTuple
 
@@ -15,9 +15,9 @@ from kinformer.core.position import Position
 
 
 class AxialState(NamedTuple):
-    """The state of an `AxialDecoder`, by place of the picture.
+    """The decoding state of an `AxialDecoder`, with one entry for each place of the picture.
 
-    pos: the place itself if it was read, -1 otherwise.
+    pos: number of the place if its token was read, -1 otherwise.
     inputs: inputs x of the places.
     above: outputs of the outer layers for the row above each place.
     inner: state of the inner layers.
@@ -30,11 +30,12 @@ class AxialState(NamedTuple):
 
 
 class AxialDecoder(Layer):
-    """A picture decoder: outer layers read whole rows above, inner layers the row of the place itself.
+    """A picture decoder: outer layers read all rows above a place, inner layers read the place's row.
 
     h = inner(down(outer(e + p)) + right(e) + p')
 
-    Choose it for large pictures: every place reads all places before it, at rows + columns keys per query.
+    Choose it for large pictures: every place depends on all places before it, and a query reads only about rows +
+    columns keys.
 
     Here e_t embeds place t, and p and p' are its position embeddings. `down` passes each row the outer layers' output
     for the row above; the first row gets zeros. `right` passes each place the place to its left; the first place of a
@@ -44,18 +45,18 @@ class AxialDecoder(Layer):
     Input t is the place before, x_t = e_(t-1), as a model passes it on. So x must have no positions added.
 
     outer: layers that read rows both ways (`Axial(shape, 1)`) and columns upwards (`Causal() & Axial(shape, 0)`).
-    inner: layers that read the own row up to the current place, `Causal() & Axial(shape, 1)`.
+    inner: layers that read the row of a place up to this place, `Causal() & Axial(shape, 1)`.
     columns: number of places in a row.
-    position, inner_position: embeddings p and p' for places counted row by row; None for none.
+    position, inner_position: position embeddings p and p', with places counted row by row; None adds nothing.
     planes: number of rows of a plane, if the channels of a picture are planes stacked one below the other; None for one
         plane.
-    encoder: layers that read the known planes above both ways. Their output is added to the inputs of the outer and
-        inner layers at every place of a plane.
+    encoder: layers that read all places of the finished planes above, both ways. Their output is added to the inputs of
+        the outer and inner layers at every place of a plane.
 
-    Decoding stores the picture so far, and computes the outer layers again at the start of each row.
+    The decoding state stores the picture so far. Decoding computes the outer layers again at the start of each row.
 
-    Errors: ValueError without `ctx.run`, and with `ctx.only` or `ctx.also`, since whole rows are handed down. Source:
-    Ho et al., 2019, arXiv:1912.12180, section 3.2.
+    Errors: ValueError without `ctx.run`, and with `ctx.only` or `ctx.also`, since each row gets the outputs for the
+    whole row above. Source: Ho et al., 2019, arXiv:1912.12180, section 3.2.
     """
 
     def __init__(

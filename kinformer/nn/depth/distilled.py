@@ -1,4 +1,4 @@
-"""Distilled: an encoder that halves the row between its layers."""
+"""Distilled: an encoder that halves the number of tokens between its layers."""
 
 from collections.abc import Iterable, Mapping
 
@@ -13,19 +13,19 @@ from kinformer.core.layer import Context, Layer, add_prefix
 
 
 class Distil(nn.Module):
-    """A layer that halves a row: each new token takes the maximum over three neighbours.
+    """A layer that halves the length of a row: each new token is the maximum over three neighbours.
 
         x' = MaxPool(ELU(Conv1d(x)))
 
     The convolution has a kernel of 3; the pooling has a window of 3 and a stride of 2. Beyond the ends of a row the
-    convolution reads zeros and the pooling reads nothing, so padding changes nothing.
+    convolution reads zeros and the pooling ignores the missing places, so padding changes nothing.
 
     d: width of a token.
 
     Source: Zhou et al., 2020, arXiv:2012.07436, section 3.2, equation 5.
 
     Differences: the authors' code wraps around at the ends, and applies batch normalisation before the ELU, so that
-    rows depend on their batch mates.
+    each row depends on the other rows of the batch.
     """
 
     def __init__(self, d: int):
@@ -54,14 +54,15 @@ class Distil(nn.Module):
 
 
 class Distilled(nn.Module):
-    """Encoder layers with a `Distil` between each two, for rows of length L, L/2, L/4, and so on.
+    """Encoder layers with a `Distil` (halving) between them, for rows of length L, L/2, L/4, and so on.
 
-    Choose it for long series with much redundancy between neighbours. The cost falls with the length. It is not a
-    `Layer`, as it returns fewer tokens than it gets. Decoders read its output by cross-attention.
+    Choose it for long series with much redundancy between neighbours. Each layer costs less than the layer below,
+    because its rows are shorter. The class is not a `Layer`, as it returns fewer tokens than it gets. Decoders read its
+    output by cross-attention.
 
     layers: the layers from the bottom, all of one width.
-    norm: applied at the end.
-    distil: False keeps the length of the row.
+    norm: norm of the output; None for none.
+    distil: False leaves out the halving.
 
     Errors: ValueError without a layer and for layers of several widths. Source: Zhou et al., 2020, arXiv:2012.07436.
     """
@@ -81,7 +82,7 @@ class Distilled(nn.Module):
     def forward(
         self, x: Float[Tensor, "B T D"], ctx: Context
     ) -> tuple[Float[Tensor, "B R D"], Context, Mapping[str, Tensor]]:
-        """Return the shortened rows, their context, and the stats of the layers."""
+        """Return the shortened rows, their context, and the layers' sums for `after_step`."""
         stats: dict[str, Tensor] = {}
         for n, layer in enumerate(self.layers):
             if n and self.between:

@@ -1,4 +1,4 @@
-"""Doubled: a layer of two halves for a stream of width d; both halves start as the stream."""
+"""Doubled: a layer of width 2d used in a model of width d, with the input copied into both halves."""
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -10,14 +10,15 @@ from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 
 
 class Doubled(Layer):
-    """A wrapper that runs a layer of width 2d, such as a reversible stack, on a stream of width d.
+    """A wrapper that runs a layer of width 2d, such as a reversible stack, in a model of width d.
 
     y = norm((y1 + y2) / 2), [y1; y2] = layer([x; x])
 
-    Choose it around `Reversible` if the model has width d.
+    Here [x; x] is the input x written twice, and y1 and y2 are the halves of the layer's output. Choose it around
+    `Reversible` if the model has width d.
 
-    layer: the layer of width 2d that reads both halves.
-    norm: applied to the mean.
+    layer: the layer of width 2d.
+    norm: norm of the mean of both halves; None for none.
 
     Errors: ValueError for a layer of odd width. Source: Kitaev et al., 2020, arXiv:2001.04451, section 3.
 

@@ -25,9 +25,9 @@ from kinformer.nn.losses.aligned_exits import scale_gradient
 
 
 class EarlyExitState(NamedTuple):
-    """The state of an `EarlyExit`.
+    """The decoding state of an `EarlyExit`.
 
-    rule: state of the rule.
+    rule: state of the exit rule.
     layers: states of the layers.
     """
 
@@ -41,31 +41,33 @@ DRAWN = Unrepeatable("an EarlyExit with chance draws new exits in each call", "l
 class EarlyExit(Layer):
     """A stack in which each token passes only as many layers as an exit rule says.
 
-    Choose it to save computation on easy tokens. It reports `exit` per token, from 1. The state with which a token
-    leaves is copied to the layers above. Their keys come from this copy, and later tokens read it there. So decoding in
-    chunks gives the same result as one call.
+    Choose it to save computation on easy tokens. It reports per token the number of the layer after which it left, from
+    1 (aux "exit"). The hidden state with which a token leaves is copied to the layers above. Their keys come from this
+    copy, which later tokens read. So decoding in chunks gives the same result as one call.
 
-    In train mode no token leaves, since a hard exit would teach its rule nothing. The same holds in a call with
-    `ctx.taps`: "0", "1", .. are then the outputs of each layer for every token. `MultiExit` trains all exits and
-    the rule on these and on the model's `ctx.head`. With a `chance`, tokens leave in train mode too.
+    In train mode no token leaves, since no gradient of a hard exit reaches the rule. Nor does one in a call with
+    `ctx.taps` (names of inner states): "0", "1", .. are then the outputs of each layer for every token. The model
+    `MultiExit` trains all exits and the rule on these outputs and on its head, `ctx.head`. With a `chance`, tokens
+    leave in train mode too.
 
-    In eager eval mode a layer is computed, and the rule asked, only for rows with an active token. In decoding these
-    are exactly the active tokens. The state of the other rows is updated. Layers up to the last one with a penalty are
-    computed for all rows.
+    In eager eval mode a layer is computed, and the rule asked, only for rows with an active token. In decoding, with
+    one token per row, these are exactly the active tokens. The decoding state is updated for the other rows too. Layers
+    up to the last one that reports a penalty are computed for all rows.
 
     layers: the layers, all of one width.
-    heads: modules that read the state with which a token leaves: one for all exits (a norm, or nn.Identity()), or one
-        per layer. They keep the width. A confidence that needs probabilities applies the model's head (`ctx.head`) to
-        their output.
+    heads: modules from width d to width d, applied to the hidden state with which a token leaves. Pass one for all
+        exits (a norm, or nn.Identity()), or one per layer. A confidence that needs probabilities applies the model's
+        head (`ctx.head`) to their output.
     rule: decides after each layer which tokens leave.
-    chance: rule for train mode; later tokens read the copied states as in eval mode. `UniformExit(depth)` is mixed
-        training.
-    gamma: scales gradients in training as in Elbayad's appendix A. Layer n of N multiplies the gradient of its own exit
+    chance: exit rule of train mode; later tokens read the copied states as in eval mode. With `UniformExit(depth)` it
+        is Elbayad's mixed training. None: no token leaves in train mode.
+    gamma: scales gradients in training as in Elbayad's appendix A. Layer n of N multiplies the gradient from its exit
         by gamma (N - n), and divides the gradient that it passes down by the same factor. The last layer has the factor
         1, a choice of this library, since N - n is 0 there. The paper found no scaling better.
 
-    Errors: ValueError for another number of heads, for a rule of another width or number of layers, and for a gamma
-    beside chance. Source: Elbayad et al., 2019, arXiv:1910.10073; Schuster et al., 2022, arXiv:2207.07061.
+    Errors: ValueError if a list of heads does not have one per layer, and if a rule is made for another width or number
+    of layers. ValueError also if both gamma and chance are given. Source: Elbayad et al., 2019, arXiv:1910.10073;
+    Schuster et al., 2022, arXiv:2207.07061.
 
     Differences: `gamma` follows algorithm 1 of the paper; its text would pass each gradient down unscaled.
     """
@@ -108,7 +110,7 @@ class EarlyExit(Layer):
 
     @property
     def unrepeatable(self) -> Unrepeatable | None:
-        """The reason why two calls in training differ: exits are drawn if there is a chance."""
+        """The reason why two equal calls in training differ: with a `chance` rule exits are random; else None."""
         return None if self.chance is None else DRAWN
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> EarlyExitState:
@@ -170,12 +172,12 @@ class EarlyExit(Layer):
             )
 
     def reads(self, n: int, head: nn.Module | None) -> Head | None:
-        """Return a function from a state at exit n to logits, in float32 or better.
+        """Return a function from a hidden state at exit n to logits, in float32 or better.
 
-        It applies the norm of the exit and the model's head.
+        It applies the exit's module of `heads`, then the model's head.
 
         n: index of the exit, from 0.
-        head: the model's head; None returns None.
+        head: the model's head; without it the result is None.
         """
         if head is None:
             return None

@@ -1,4 +1,4 @@
-"""GlobalEnds: a wrapper that makes the last block of every row global."""
+"""GlobalEnds: a wrapper that makes the tokens of the last block of every row global."""
 
 from typing import NoReturn
 
@@ -14,15 +14,16 @@ from kinformer.nn.patterns.tail import Tail
 
 
 class GlobalEnds(Layer):
-    """A wrapper that makes the last block of each row global: it reads all tokens, and all read it.
+    """A wrapper with a global last block in each row: its tokens read all tokens, and all read them.
 
     Choose it beside `Tokens(block) | Rows(block)`, which does the same for the first block. Together they are the two
-    global blocks of BigBird's internal construction. A pattern cannot know the end of a row, so a wrapper is needed.
+    global blocks of BigBird's internal construction. A pattern does not know the end of a row, so the wrapper passes it
+    for each batch (`ctx.also`).
 
     layer: the layer; its queries read its own pattern and the last block.
     block: number of positions in a block. Blocks are counted from position 0, so the last one may be short.
 
-    Errors: NoState from `start`. Source: Zaheer et al., 2020, arXiv:2007.14062, section 2.
+    Errors: NoState from `start`, since it cannot decode. Source: Zaheer et al., 2020, arXiv:2007.14062, section 2.
     """
 
     def __init__(self, layer: Layer, block: int):
@@ -33,7 +34,7 @@ class GlobalEnds(Layer):
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
         raise NoState(
-            "GlobalEnds has no state: the end of a row is known only when the whole row is there. Use a causal layer"
+            "GlobalEnds has no decoding state: the end of a row is known only from the whole row. Use a causal layer"
         )
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:

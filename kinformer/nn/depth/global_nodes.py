@@ -1,4 +1,4 @@
-"""GlobalNodes: learned tokens in front of a text that are not part of it."""
+"""GlobalNodes: learned vectors in front of a text, which act as global tokens."""
 
 from dataclasses import fields
 from functools import reduce
@@ -22,7 +22,7 @@ NONE = Tokens(0)
 
 
 class GlobalNodes(Layer):
-    """A wrapper that puts `n` learned nodes before x, and returns only the outputs of x.
+    """A wrapper that puts `n` learned nodes (extra tokens) before x, and returns only x's outputs.
 
     Choose it for global nodes outside the text, each with its own vector (BigBird-ETC, the external nodes of the
     survey). `Marked` or `Tokens(n) | Rows(n)` make tokens of the text itself global, and `GlobalTokens` has one node
@@ -31,16 +31,16 @@ class GlobalNodes(Layer):
     The layer sees nodes at positions 0 .. n - 1 and x after them. With `Shifted(Band(w), n) | Tokens(n) | Rows(n)` each
     token of x reads a window and all nodes, and nodes read everything.
 
-    A limit of a batch (`ctx.only`) that is a `Pieces` gives the allowed pairs in each direction. Any other limit
-    applies to pairs within x. Nodes then read everything, and x reads no node, since a node could carry one document
-    into another.
+    A limit of a batch (`ctx.only`) that is a `Pieces` gives the allowed pairs in each direction between nodes and x.
+    Any other limit applies to pairs within x. Nodes then read everything, and x reads no node, since a node could pass
+    information from one document to another.
 
-    layer: the layer that reads nodes and x.
+    layer: the layer that gets nodes and x as one sequence.
     n: number of nodes.
 
-    Errors: NoState from `start`; ValueError for a `Pieces` inside anything but `&`. Source: Zaheer et al., 2020,
-    arXiv:2007.14062, section 2 (extended construction); "external-node" global attention in Lin et al., 2021,
-    arXiv:2106.04554, section 4.1.1.
+    Errors: NoState from `start`, since it cannot decode; ValueError if `ctx.only` has a `Pieces` inside any operator
+    except `&`. Source: Zaheer et al., 2020, arXiv:2007.14062, section 2 (extended construction); "external-node" global
+    attention in Lin et al., 2021, arXiv:2106.04554, section 4.1.1.
     """
 
     def __init__(self, layer: Layer, n: int):
@@ -50,7 +50,7 @@ class GlobalNodes(Layer):
         self.node = nn.Parameter(torch.randn(n, layer.d))
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
-        raise NoState("GlobalNodes has no state: global tokens read the whole sequence at once. Use a causal layer")
+        raise NoState("GlobalNodes has no decoding state: global tokens read the whole row at once. Use a causal layer")
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         out = self.read_nodes_and_text(x, self.node_context(ctx))
@@ -64,11 +64,11 @@ class GlobalNodes(Layer):
         return self.layer(torch.cat([nodes, x], 1), None, ctx)
 
     def node_context(self, ctx: Context) -> Context:
-        """Return the context of nodes and text."""
+        """Return the layer's context, from the context of x: nodes at positions 0 .. n - 1, then the text."""
         return self.prepend_nodes(ctx, torch.arange(self.n, device=ctx.pos.device).expand(len(ctx.pos), -1))
 
     def prepend_nodes(self, ctx: Context, node_pos: Int[Tensor, "B n"]) -> Context:
-        """Return the context of a text with nodes before it, at positions `node_pos`; labels of nodes are -1."""
+        """Return the context of a text (`ctx`) with nodes before it at `node_pos`; labels of nodes are -1."""
         text = shift_context(ctx, self.n)
         labels = {name: F.pad(label, (self.n, 0), value=-1) for name, label in ctx.labels.items()}
         below = {

@@ -16,19 +16,21 @@ from kinformer.nn.patterns.pieces import PIECES, Pieces
 class GlobalTokens(GlobalNodes):
     """A wrapper that puts one global token per segment before x, and returns only the outputs of x.
 
-    Choose it for a text with structure. Global token s stands for segment s of `ctx.labels["segment"]` [B T] (0 without
-    it). The last global token stands for all later segments too. A global token without tokens is padding. All global
-    tokens share one vector; position and labels tell them apart.
+    Choose it for a text with sentences, paragraphs or other segments. Global token s stands for segment s.
+    `ctx.labels["segment"]` [B T] gives the segment of each token (0 without it). The last global token stands for all
+    later segments too. The global token of an empty segment is padding. All global tokens share one learned vector;
+    position and labels tell them apart.
 
-    The layer sees global tokens at positions 0 .. n - 1, x after them, and the segments of all in its labels.
-    `Band(w) | Tokens(n) | Rows(n)` makes it ETC's global-local attention. A batch gives the allowed pairs by
+    The layer sees global tokens at positions 0 .. n - 1, x after them, and the segment of every token in its labels.
+    `Band(w) | Tokens(n) | Rows(n)` makes it ETC's global-local attention. A batch limits the pairs of each direction by
     `Context(only=Pieces(n, ...))`, see GlobalNodes.
 
-    layer: the layer that reads global tokens and x.
+    layer: the layer that gets global tokens and x as one sequence.
     n: number of global tokens.
     hard: directions in which a token reads only its own segment: "g2l" (a global token reads only its own segment of
-        x), "l2g" (x reads only its own global token), "l2l", "g2g". The paper uses ("g2l",); default none.
-    only: allowed pairs in each direction, in every batch; default all. A batch may limit them further.
+        x), "l2g" (a token of x reads only the global token of its segment), "l2l" (within x), "g2g" (between global
+        tokens). The paper uses ("g2l",); by default no direction is limited.
+    only: allowed pairs in each direction, in every batch; None allows all. A batch may limit them further.
 
     Errors: NoState from `start`. Source: Ainslie et al., 2020, arXiv:2004.08483, section 3.
     """
@@ -49,9 +51,9 @@ class GlobalTokens(GlobalNodes):
         return self._limit_to_segments(ctx, self.hard)
 
     def separate_segments(self, ctx: Context) -> Context:
-        """Return the same context with every token limited to its own segment.
+        """Return the same context, in which every token reads only tokens of its own segment.
 
-        Each segment is then read as if it were the whole text.
+        The layer then treats each segment as if it were a whole text.
         """
         return self._limit_to_segments(ctx, PIECES)
 

@@ -1,4 +1,4 @@
-"""LunaStack: an encoder with layers that pack the row into a short sequence and unpack it again."""
+"""LunaStack: an encoder whose layers pack the row into a short sequence and unpack it again."""
 
 from collections.abc import Iterable
 from typing import NoReturn
@@ -23,7 +23,7 @@ from kinformer.nn.projections.tied_kv import TiedKV
 
 
 class Nested(nn.Module):
-    """Nested attention: l packs attend to T tokens, then the tokens attend to the packs.
+    """Nested attention: l packs (summary vectors) attend to T tokens, then the tokens attend to the packs.
 
     Y_P = Attn(P, X), Y_X = Attn(X, Y_P)
 
@@ -38,7 +38,7 @@ class Nested(nn.Module):
     dropout: probability of dropping an attention weight in training.
     bias: whether the matrices have biases.
 
-    As in the authors' code, packed vectors pass no output matrix, and unpacked vectors pass one.
+    As in the authors' code, Y_P passes no output matrix, and Y_X passes one.
     """
 
     def __init__(
@@ -62,19 +62,23 @@ class Nested(nn.Module):
     def forward(
         self, x: Float[Tensor, "B T D"], p: Float[Tensor, "B l D"], packing: Context, unpacking: Context
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B l D"]]:
-        """Return Y_X and Y_P.
+        """Return Y_X, the result of the tokens' attention, and Y_P, the result of the packs' attention.
 
-        packing: context in which packs are queries of the tokens.
-        unpacking: context in which tokens are queries of the packs.
+        x: tokens X.
+        p: packs P.
+        packing: context in which packs are the queries and tokens the keys.
+        unpacking: context in which tokens are the queries and packs the keys.
         """
         packed = self.pack(p, None, packing.replace(source=x)).y
         return self.unpack(x, None, unpacking.replace(source=packed)).y, packed
 
 
 class LunaBlock(nn.Module):
-    """A layer of Luna: nested attention, residual norms of tokens and packs, and a feed-forward layer.
+    """A layer of Luna: nested attention, sums and norms of tokens and packs, and a feed-forward layer.
 
     X_A = LN(Y_X + X), P' = LN(Y_P + P), X' = LN(FFN(X_A) + X_A)
+
+    Here X are the tokens, P the packs (summary vectors), and Y_X and Y_P the results of the nested attention.
 
     nested: the nested attention.
     mlp: the feed-forward layer.
@@ -91,7 +95,7 @@ class LunaBlock(nn.Module):
     def forward(
         self, x: Float[Tensor, "B T D"], p: Float[Tensor, "B l D"], packing: Context, unpacking: Context
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B l D"]]:
-        """Return the new tokens X' and the new packs P'.
+        """Return the new tokens X' and the new packs (summary vectors) P'.
 
         x, p: tokens and packs.
         packing, unpacking: contexts as in `Nested.forward`.
@@ -110,18 +114,19 @@ class LunaStack(Layer):
     Y_P = Attn(P, X), Y_X = Attn(X, Y_P), X' = LN(FFN(X_A) + X_A) of X_A = LN(Y_X + X), P' = LN(Y_P + P)
 
     Choose it for encoders of long rows: a layer computes 2 T l pairs instead of T^2, for rows of any length. The l
-    packs go up through the layers and summarise the row; `read` returns them. Choose it over `StarRounds` if one vector
-    is too little. Choose it over ISAB, in which each layer starts with new inducing points, if layers should refine the
-    packs. Tokens exchange information only through the packs, so few packs keep little of a row. The causal form is the
-    mechanism `LunaCausal`.
+    vectors, called packs, pass through all layers and summarise the row; `read` returns them. Choose it over
+    `StarRounds` (Star-Transformer) if one summary vector is too little. Choose it over `ISAB` (set attention), in which
+    each layer starts with new inducing points, if each layer should refine the packs of the layer below. Tokens
+    exchange information only through the packs, so few packs keep little of a row. The causal form is the mechanism
+    `LunaCausal`.
 
     blocks: the layers in order.
-    packs: P at the input of the lowest block.
+    packs: module with the learned vectors P, the packs before the lowest block.
 
-    `forward` returns only the tokens. The last block computes packs too, for `read`. Without `read` their norm (2 d
-    numbers) learns nothing.
+    `forward` returns only the tokens. The last block computes packs too, for `read`. Without `read` the norm of these
+    last packs (2 d numbers) gets no gradient.
 
-    Errors: NoState from `start`; ValueError for `ctx.only` and `ctx.also`, which packs of all tokens cannot honour, and
+    Errors: NoState from `start`; ValueError for `ctx.only` and `ctx.also`, since packs read all tokens of a row, and
     for packs of another width. Source: Ma et al., 2021, arXiv:2106.01540, sections 3.1 and 3.2.
     """
 
@@ -138,7 +143,7 @@ class LunaStack(Layer):
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
         raise NoState(
-            "Luna's encoder has no state: its packs read the whole row at once. Use LunaCausal, which is "
+            "Luna's encoder has no decoding state: its packs read the whole row at once. Use LunaCausal, which is "
             "form=decoder of luna"
         )
 
@@ -146,7 +151,7 @@ class LunaStack(Layer):
         return Out(self.read(x, ctx)[0])
 
     def read(self, x: Float[Tensor, "B T D"], ctx: Context) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B l D"]]:
-        """Return the tokens and the packs after the last block."""
+        """Return the tokens and the packs (summary vectors of the row) after the last block."""
         if ctx.only is not None or ctx.also is not None:
             raise ValueError(
                 "packs do not support ctx.only or ctx.also, because they read all tokens of a row. Use Softmax"

@@ -1,4 +1,4 @@
-"""PoolingLevels: attention in a window, followed by attention over pooled keys in a wider window."""
+"""PoolingLevels: attention in a window, then attention over pooled keys in a wider window."""
 
 from typing import NoReturn
 
@@ -25,15 +25,18 @@ class PoolingLevels(Layer):
         z_i = Attn(y W'_q, pool(y W'_k), pool(y W'_v) in i - far .. i + far), out = (y + z) W_o + b_o
 
     Choose it over a plain window if a token needs exact information from near tokens and rough information from far
-    ones. Choose it over `Shortened` if rows are so long that even pooled keys need a limit. The block around it adds x.
-    The far level reads the outputs of the near level, so both levels together reach near + far tokens.
+    ones. Choose it over `Shortened` (attention over all shortened keys) if rows are so long that even pooled keys need
+    a window. The layer does not add x; the block around it does. The far level reads the outputs of the near level, so
+    both levels together reach near + far tokens.
 
     d: width of input and output.
-    heads: number of heads of both levels. The levels are added with heads side by side, before one output matrix.
+    heads: number of heads of each level. The outputs of all heads are concatenated, then both levels are added, before
+        one output matrix.
     head_dim: width of a head; default d / heads.
     near: number of tokens that the first level reads on either side, half of the paper's w1.
-    pooling: the second level, such as `Pooling(far, MeanWindows(5), 4)`.
-    shared: True lets the second level use the matrices of the first; False gives it its own.
+    pooling: mechanism of the second level, such as `Pooling(far, MeanWindows(5), 4)`: reach, window means of 5 keys,
+        every fourth window.
+    shared: True uses the first level's projection matrices in the second level too; False gives it its own.
     dropout: probability of dropping an attention weight of the first level in training.
 
     `receptive_field` is the set of tokens that can influence a query.
@@ -41,7 +44,7 @@ class PoolingLevels(Layer):
     Errors: NoState from `start`; ValueError for `ctx.only` and `ctx.also`. Source: Zhang et al., 2021,
     arXiv:2105.04371, section 3.
 
-    Differences: the equations have no output matrix; its place is a choice of this library.
+    Differences: the paper's equations have no output matrix; this library applies one to the sum.
     """
 
     def __init__(
@@ -72,7 +75,7 @@ class PoolingLevels(Layer):
         self.out, self.receptive_field = OutProjection(1, heads * width, d), Band(near + pooling.window)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
-        raise NoState("a layer of two levels has no state: both levels read later tokens. Use a causal layer")
+        raise NoState("a layer of two levels has no decoding state: both levels read later tokens. Use a causal layer")
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         y = self.near(x, None, ctx).y

@@ -1,4 +1,4 @@
-"""RandomKeys: each query also reads random keys from its whole row."""
+"""RandomKeys: a wrapper through which each query also reads random keys from its whole row."""
 
 from typing import NoReturn
 
@@ -16,24 +16,25 @@ from kinformer.nn.patterns.shifted import Shifted
 
 
 class RandomKeys(Layer):
-    """A wrapper that lets each query block also read `keys` random blocks of its row, without repetition.
+    """A wrapper that lets each block of queries also read `keys` different random blocks of its row.
 
     Choose it for an encoder in which distant tokens should meet within few layers. Every query reads the same number of
-    keys at every length, unlike `Random`, which does not know the end of a row and draws from earlier blocks only.
-    Under `Band(0)` a query reads itself and the drawn keys. Each head has its own draw; give each layer another seed.
+    keys at every length, unlike the pattern `Random`, which does not know the end of a row and draws from earlier
+    blocks only. If the layer's own pattern is `Band(0)`, a query reads itself and the random keys. Each head reads
+    other random blocks; give each layer another seed.
 
-    layer: the layer; its queries read its own pattern and the drawn blocks.
-    keys: number of blocks that a query block draws; all remaining blocks if fewer are left.
+    layer: the layer; its queries read the keys of its own pattern and the random blocks.
+    keys: number of random blocks for each query block; if fewer may be chosen, it reads all of them.
     block: positions in a block.
-    seed: seed of the draw.
-    first, last: numbers of blocks at the front and the end of each row that are not drawn, because every query reads
+    seed: seed of the random blocks.
+    first, last: numbers of blocks at the front and the end of each row that are not chosen, because every query reads
         them anyway.
-    window: number of blocks on either side of the query's block that are not drawn, because the query reads them
+    window: number of blocks on either side of the query's block that are not chosen, because the query reads them
         anyway; -1 allows the query's own block too.
-    before: number of positions at the front that are not text, such as the nodes of `GlobalNodes`.
+    before: number of positions at the front that are not text, such as the extra tokens of `GlobalNodes`.
 
-    Errors: NoState from `start`. Source: Zaheer et al., 2020, arXiv:2007.14062, section 2; the atomic random pattern of
-    Lin et al., 2021, arXiv:2106.04554, section 4.1.1.
+    Errors: NoState from `start`, since it cannot decode. Source: Zaheer et al., 2020, arXiv:2007.14062, section 2; the
+    atomic random pattern of Lin et al., 2021, arXiv:2106.04554, section 4.1.1.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class RandomKeys(Layer):
         self.window, self.before = check_at_least("window", window, -1), check_at_least("before", before, 0)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
-        raise NoState("RandomKeys draws from whole rows and cannot decode. Use a causal layer and Random(keys)")
+        raise NoState("RandomKeys chooses from whole rows and cannot decode. Use a causal layer and Random(keys)")
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         last = F.pad(ctx.pos, (0, 1), value=-1).amax(1, keepdim=True) - self.before  # [B 1]

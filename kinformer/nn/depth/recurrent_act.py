@@ -1,4 +1,4 @@
-"""RecurrentACT: a recurrent cell that takes as many steps per token as the token needs."""
+"""RecurrentACT: a recurrent cell that takes as many steps per token as this token needs."""
 
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ GATHERING = 1e7  # multiplications that take as long as gathering rows and putti
 
 
 class RecurrentACTState(NamedTuple):
-    """The recurrent state after the last real token.
+    """The state of `RecurrentACT` after the last real token of each row.
 
     s: state, [B D].
     c: memory cells of an LSTM, [B D]; width 0 for other cells.
@@ -26,12 +26,12 @@ class RecurrentACTState(NamedTuple):
 
 
 class PonderedRows(NamedTuple):
-    """The rows that still take steps for one token.
+    """The rows of a batch in which `RecurrentACT` still takes steps for the current token.
 
     row: indices into the batch.
-    x: inputs.
-    now: states.
-    mixed: mixed states so far.
+    x: inputs, the current token of each row.
+    now: states after the last step.
+    mixed: weighted sums of the states of all steps so far.
     halt: halting state.
     """
 
@@ -47,13 +47,14 @@ class RecurrentACT(Layer):
 
         s^n = S(s^(n-1), [x; 1 at the first step, else 0]), n up to N
 
-    Choose it to measure the value of adaptive time without attention; choose `ACT` for Transformers. The state after a
-    token, and the output y, is the `mix` of the states of its steps. Graves' weights add up to 1, so a linear head on y
-    gives the mix of the steps' outputs, as in the paper. The layer reports `ponder`, `steps` and `remainder` per token,
+    Here s^n is the state after step n, S the cell and N the number of steps of this token. Choose it to measure what
+    adaptive time gains without attention; choose `ACT` for Transformers. Both the output y for a token and the state
+    after it are the `mix` of the states of its steps. Graves' weights add up to 1, so a linear head on y gives the
+    weighted mean of the steps' outputs, as in the paper. The layer reports `ponder`, `steps` and `remainder` per token,
     as `ACT` does. It reads array order as time; padding does not change the state.
 
-    Costs: unless compiled, a step without active rows is not computed. A step skips halted rows if that saves ten
-    million multiplications, which take as long as gathering the other rows.
+    Costs: except in compiled code, a step in which all rows have halted is not computed. A step skips halted rows if
+    that saves at least ten million multiplications, which take as long as gathering the other rows.
 
     d: width of input, state and output.
     steps: maximum number of steps per token.

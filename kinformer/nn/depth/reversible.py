@@ -27,7 +27,7 @@ __all__ = ["Coupled", "Reversible"]
 
 
 class OntoHalf(Join):
-    """A join that adds a function of one half of the stream to the other half.
+    """A residual join that adds a function of one half of the features to the other half.
 
         x_onto + dropout(f(norm(x_other)))
 
@@ -40,7 +40,7 @@ class OntoHalf(Join):
         self.onto, self.dropout = onto, check_probability("dropout", dropout)
 
     def compute_branch(self, other: Float[Tensor, "B T W"], f: Callable[[Tensor], Out], norm: nn.Module) -> Out:
-        """Return the Out of f with the y that is added to the half."""
+        """Return the `Out` of f(norm(other)); its y, after dropout, is what is added to the changed half."""
         out = f(norm(other))
         return out._replace(y=F.dropout(out.y, self.dropout, self.training))
 
@@ -52,12 +52,13 @@ class OntoHalf(Join):
 
 
 class Coupled(ResidualBlock):
-    """A block of sublayers of width W that alternately update the two halves of a stream of width 2W.
+    """A block of sublayers of width W that update in turn the two halves of a residual stream of width 2W.
 
     y1 = x1 + F(norm(x2)), y2 = x2 + G(norm(y1)), and so on in turns
 
-    `Reversible` needs blocks of this kind; in a `Stack` the block computes the same. `Coupled(Attention(QKV(w, heads),
-    mechanism), MLP(w))` has d = 2w.
+    Here x1 and x2 are the halves of the input, y1 and y2 the halves of the output. `Reversible` (a stack that stores no
+    activations) needs blocks of this kind; in a plain `Stack` the block computes the same. `Coupled(Attention(QKV(w,
+    heads), mechanism), MLP(w))` has d = 2w.
 
     layers: sublayers added to the first half, the second half, the first half, and so on.
     norm: makes the norm of each sublayer's input from its width.
@@ -73,21 +74,23 @@ class Coupled(ResidualBlock):
 
 
 class Reversible(Stack):
-    """A `Stack` of `Coupled` blocks that stores no activations and runs forward again in each backward.
+    """A `Stack` of `Coupled` blocks that stores no activations; its backward pass computes them again.
 
-    Choose it for deep models and long rows, if memory matters more than time. The backward pass subtracts from each
-    half what the other half had added, with the same dropout and the same discrete choices. It differentiates one
-    sublayer at a time.
+    Choose it for deep models and long rows, if memory matters more than time. Each block updates one half of the
+    features from the other half (`Coupled`). The backward pass computes this update again, with the same dropout and
+    the same discrete choices, and subtracts it to get the input back. It differentiates one sublayer at a time.
 
-    Gradients equal the gradients of the Stack, also for aux, `ctx.source`, `ctx.below` and a state. Recomputed inputs
-    are exact up to the rounding of additions, in float32 about 1e-6. The stack is not differentiable twice, and not
-    compiled as one graph. A call that asks for inner states (`ctx.taps`), or only to remember, runs as a plain Stack.
+    Gradients equal the gradients of a plain `Stack`, also for aux values, `ctx.source`, `ctx.below` and a decoding
+    state. Recomputed inputs are exact up to the rounding of additions, in float32 about 1e-6. The stack is not
+    differentiable twice, and is not compiled as one graph. A call without gradients, a call that asks for inner states
+    (`ctx.taps`), and a call that only updates the decoding state (`ctx.remember`) run as a plain `Stack`.
 
     layers: `Coupled` blocks.
-    norm: applied at the end, to both halves together.
+    norm: norm of the output, over both halves together; None for none.
 
-    Errors: ValueError for blocks of another kind, and if a sublayer sends something `up`, which would have to be
-    kept. Source: Gomez et al., 2017, arXiv:1707.04585; Kitaev et al., 2020, arXiv:2001.04451, section 3.
+    Errors: ValueError for blocks of another kind, and if a sublayer passes values to the layer above (`Out.up`), which
+    would have to be stored. Source: Gomez et al., 2017, arXiv:1707.04585; Kitaev et al., 2020, arXiv:2001.04451,
+    section 3.
     """
 
     def __init__(self, layers: Iterable[Layer], norm: nn.Module | None = None):
@@ -106,7 +109,7 @@ class Reversible(Stack):
 
 
 class ReversibleFunction(torch.autograd.Function):
-    """A whole pass as one autograd operation, which saves only its end and the tensors from outside."""
+    """A forward pass of `Reversible` as one autograd operation; it saves only y and outside tensors."""
 
     @staticmethod
     def forward(node: Any, run: "ReversiblePass", x: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
@@ -124,7 +127,7 @@ class ReversibleFunction(torch.autograd.Function):
 
 
 class Sublayer(NamedTuple):
-    """A sublayer of the stack.
+    """A sublayer of a `Reversible` stack and its place.
 
     n: index of the block.
     i: index of the sublayer in the block.
@@ -137,7 +140,7 @@ class Sublayer(NamedTuple):
 
     @property
     def half(self) -> int:
-        """The index of the half that the sublayer changes."""
+        """The index of the half of the features that the sublayer changes."""
         return self.i % 2
 
     @property
@@ -145,30 +148,30 @@ class Sublayer(NamedTuple):
         return f"{self.n}.{self.i}"
 
     def select_part(self, whole: Out) -> Out:
-        """Select the sublayer's part of the aux and the state of a pass."""
+        """Return `whole`, the output of all blocks, with only this sublayer's aux values and state."""
         aux = {name: value for name, value in whole.aux.items() if name.startswith(f"{self.place}.")}
         return whole._replace(aux=aux, state=None if whole.state is None else whole.state[self.n][self.i])
 
     def compute_branch(self, other: Tensor, read: Callable[[Tensor], Out]) -> Out:
-        """Compute what the sublayer adds to its half from the other half."""
+        """Compute what the sublayer adds to its half, from the other half; `read` calls the sublayer."""
         join: Any = self.block.joins[self.i]
         return join.compute_branch(other, read, self.block.norms[self.i])
 
     def rerun(self, other: Tensor, state: State | None, ctx: Context) -> Out:
-        """Compute the same again, with the sublayer's part of a state."""
+        """Compute in the backward pass what `compute_branch` gave in the forward pass."""
         old = None if state is None else state[self.n][self.i]
         return self.compute_branch(other, lambda z: self.block.layers[self.i](z, old, ctx.for_sublayer(self.i)))
 
 
 @dataclass(eq=False)
 class ReversiblePass:
-    """One forward pass, with everything that its backward pass needs to run it again.
+    """One forward pass of `Reversible`, with everything that its backward pass needs to run it again.
 
     blocks: the `Coupled` blocks.
-    state: state before the pass.
+    state: decoding state before the pass.
     ctx: context of the pass.
-    replays: random numbers and choices of each sublayer, in order.
-    hollow: the pass's Out with empty tensors.
+    replays: random state and discrete choices of each sublayer, in order.
+    hollow: the pass's `Out` with empty tensors in place of its own, so that only its structure is kept.
     """
 
     blocks: nn.ModuleList
@@ -187,11 +190,11 @@ class ReversiblePass:
         return [Sublayer(n, i, block) for i in range(len(block.layers))]
 
     def outside_tensors(self) -> list[Tensor]:
-        """Return every tensor besides the stream: from the context, from the state, and the weights."""
+        """Return every input of the pass except x: tensors of the context and the state, and the weights."""
         return [*(leaf for _, leaf in leaves(self._outside_state())), *self.blocks.parameters()]
 
     def forward(self, x: Tensor) -> Out:
-        """Return the Out of the blocks."""
+        """Return the `Out` of all blocks, and record what the backward pass needs."""
         # without gradients caches are written in place; the backward pass needs the old ones, so the state is forked
         whole = Collected(self.ctx, None if self.state is None else fork(self.state), rising=True)
         for n in range(len(self.blocks)):
@@ -215,7 +218,12 @@ class ReversiblePass:
         return collected.make_out(torch.cat(halves, -1))
 
     def backward(self, y: Tensor, tensors: Sequence[Tensor], gradient: Out) -> list[Tensor | None]:
-        """Return the gradients of x and of `tensors`, given the gradients of y, aux and the state after it."""
+        """Return the gradients of x and of `tensors`, given y and the gradients of the outputs.
+
+        y: output of the forward pass.
+        tensors: the tensors of `outside_tensors`.
+        gradient: gradients of y, aux values and the new state, as an `Out`.
+        """
         weights = list(self.blocks.parameters())
         loose = [_leaf(tensor) for tensor in tensors[: len(tensors) - len(weights)]]
         ctx, state = self._with_tensors(loose)
@@ -248,13 +256,13 @@ class ReversiblePass:
 
 @dataclass(frozen=True, eq=False)
 class Replay:
-    """The circumstances of a sublayer's call that its result depends on besides its inputs.
+    """Everything except its inputs that the result of a sublayer's call in `Reversible` depends on.
 
-    device: device of the stream.
+    device: device of x.
     cpu: random state of the CPU.
     cuda: random state of the GPU; None on other devices.
     autocast: whether autocast is on, and its dtype.
-    choices: discrete choices made in the call.
+    choices: discrete choices of the call, such as the keys that a sparse mechanism selects.
     """
 
     device: torch.device
@@ -271,7 +279,7 @@ class Replay:
 
     @contextmanager
     def restore(self) -> Iterator[None]:
-        """Restore the recorded circumstances inside a `with` block, and the current ones after it."""
+        """Restore the recorded random state, autocast and choices inside a `with` block, then the current."""
         enabled, dtype = self.autocast
         with torch.random.fork_rng([] if self.cuda is None else [self.device]):
             torch.set_rng_state(self.cpu)
@@ -282,15 +290,15 @@ class Replay:
 
 
 def flatten_out(out: Out) -> tuple[Tensor, ...]:
-    """Return y, aux and the leaves of the state of `out` as one tuple."""
+    """Return y, the aux values and the tensors of the state of `out` as one tuple."""
     state = () if out.state is None else out.state
     return out.y, *out.aux.values(), *(leaf for _, leaf in leaves(state))
 
 
 def fill_out(out: Out, tensors: Iterable[Tensor]) -> Out:
-    """Return `out` with other tensors in it, in the order of `flatten_out`.
+    """Return an `Out` of the same structure as `out` with other tensors in it.
 
-    tensors: the new tensors.
+    tensors: the new tensors, in the order of `flatten_out`.
     """
     rest = iter(tensors)
     y, aux = next(rest), {name: next(rest) for name in out.aux}

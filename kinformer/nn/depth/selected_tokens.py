@@ -1,4 +1,4 @@
-"""Selected tokens: a block computed only for chosen tokens, which still read the keys of all tokens."""
+"""Selected tokens: a block computed only for some tokens, which still read the keys of all tokens."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -28,13 +28,13 @@ MakeKeys = Callable[[Attention], Keys | None]
 
 
 class RowGroup(NamedTuple):
-    """Rows with similar numbers of chosen tokens, padded to M tokens.
+    """Rows with similar numbers of chosen tokens, padded to M tokens and read together.
 
-    M is at most `FEW`, or at most twice the number in any of the rows.
+    `tokens_at` makes the groups. M is at most 16, or less than twice the number of chosen tokens in any of the rows.
 
-    rows: indices into the batch.
+    rows: indices of the rows in the batch.
     keys: indices of these rows in `SelectedTokens.rows`.
-    slots: indices into the chosen tokens.
+    slots: for each place of the group, the index of its token among all chosen tokens.
     pos: positions of the chosen tokens, -1 if a row has fewer than M.
     """
 
@@ -45,14 +45,14 @@ class RowGroup(NamedTuple):
 
 
 class SelectedTokens(NamedTuple):
-    """The chosen tokens of a batch, by row.
+    """The tokens of a batch for which a block is computed, grouped by row; made by `tokens_at`.
 
-    at: ascending indices into the flattened batch.
+    at: ascending indices into the flattened batch [B*T].
     pos: positions of the tokens.
-    rows: the rows that need keys.
+    rows: indices of the rows whose keys and values are computed.
     groups: rows with similar numbers of chosen tokens.
-    order: index of each token in the concatenated groups.
-    memo: cache of facts about positions, shared by all reads of these tokens.
+    order: index of each chosen token in the concatenated outputs of all groups.
+    memo: cache of facts about positions, shared by all attention calls for these tokens.
     """
 
     at: Int[Tensor, " n"]
@@ -66,9 +66,9 @@ class SelectedTokens(NamedTuple):
 def tokens_at(
     at: Int[Tensor, " n"], pos: Int[Tensor, "B T"], every_row: bool, before: SelectedTokens | None = None
 ) -> SelectedTokens:
-    """Describe the chosen tokens of a batch for `read_tokens`.
+    """Return the chosen tokens of a batch, grouped by row, as `read_tokens` needs them.
 
-    at: ascending indices into the flattened batch.
+    at: ascending indices of the chosen tokens in the flattened batch [B*T].
     pos: positions of all tokens.
     every_row: True computes keys also for rows without a chosen token.
     before: an earlier result that includes these tokens; it is returned if the number of tokens is the same.
@@ -96,9 +96,9 @@ def tokens_at(
 
 
 def serves_tokens(layer: Layer) -> bool:
-    """Return True if `read_tokens` can compute this layer.
+    """Return True if `read_tokens` can compute this layer for some chosen tokens only.
 
-    Only its first sublayer may read other tokens of the sequence.
+    The layer must be a block of an `Attention` with a plain `Softmax`, then tokenwise layers and cross-attention.
 
     layer: the layer to test.
     """
@@ -139,15 +139,16 @@ def _is_tokenwise(layer: Layer) -> bool:
 
 
 def worth_gathering(block: Layer, pos: Int[Tensor, "B T"], chosen: int) -> bool:
-    """Return True if skipping all but the chosen tokens saves more multiplications than gathering costs.
+    """Return True if it is faster to gather the chosen tokens and compute a block only for them.
 
     block: the block to compute.
     pos: positions of all tokens, [B T].
     chosen: number of chosen tokens.
 
-    The count covers products with weights, except those that make keys, and pairs of a query and a key. A gathered
-    token reads every key of its row under a mask. In a whole row a token reads about as many keys as its pattern has.
-    The count depends only on sizes, so a run is reproducible.
+    It is if it saves at least as many multiplications as gathering costs. The count covers products with weights,
+    except those that make queries, keys and values, and pairs of a query and a key. A gathered token is computed with
+    every key of its row, and a mask excludes some; in a whole row a token is computed with the keys of its pattern. The
+    count depends only on sizes, so a run is reproducible.
     """
     assert isinstance(block, ResidualBlock) and isinstance(block.layers[0], Attention)
     first, mechanism, (batch, length) = block.layers[0], block.layers[0].mechanism, pos.shape
@@ -160,7 +161,9 @@ def worth_gathering(block: Layer, pos: Int[Tensor, "B T"], chosen: int) -> bool:
 
 
 def has_no_hooks(block: ResidualBlock) -> bool:
-    """Return True if no module of the block that `read_tokens` bypasses has a hook.
+    """Return True if no module of the block whose call `read_tokens` skips has a hook.
+
+    `read_tokens` calls the parts of these modules directly, so their hooks would not run.
 
     block: the block to test.
     """
@@ -176,17 +179,17 @@ def read_tokens(
     state: State | None,
     ctx: Context,
 ) -> Out:
-    """Compute a block for the chosen tokens, which read the keys and values that `keys` makes.
+    """Compute a block only for the chosen tokens, which read the keys and values that `keys` makes.
 
     block: the block, for which `serves_tokens` is True.
     x: inputs of the chosen tokens, [1 n D].
-    tokens: the chosen tokens. With a state `tokens.rows` must hold all rows, since the state is updated for all of
+    tokens: the chosen tokens. With a state, `tokens.rows` must contain all rows, since the state is updated for all of
         them.
-    keys: makes the keys and values of an attention sublayer.
+    keys: function that returns the keys and values for an attention sublayer; None if the state has them.
     state: state of the block.
     ctx: context of the whole batch.
 
-    Returns: the Out of the chosen tokens; its values per token are [1 n].
+    Returns: the `Out` of the chosen tokens; its y is [1 n D], its aux values per token are [1 n].
     """
     flat = ctx.replace(
         pos=tokens.pos,
@@ -226,7 +229,7 @@ def put_back(value: Tensor, tokens: SelectedTokens, ctx: Context) -> Tensor:
 
 
 def source_keys(attention: Attention, ctx: Context) -> Keys | None:
-    """Return the keys and values of the context's source; None without a source.
+    """Return the keys and values for cross-attention to `ctx.source`; None without a source.
 
     attention: the cross-attention that projects them.
     ctx: context with the source.
@@ -242,7 +245,7 @@ def input_of(join: Join, norm: nn.Module, x: Tensor) -> Tensor:
 
     join: the join of the sublayer.
     norm: the norm of the sublayer.
-    x: the stream.
+    x: input of the join.
     """
     return norm(x) if isinstance(join, PreNormJoin) else x
 

@@ -1,4 +1,4 @@
-"""SpanNodes: a binary tree of spans beside the tokens of a row."""
+"""SpanNodes: a wrapper that adds a binary tree of spans (runs of tokens) to the tokens of a row."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -17,9 +17,9 @@ from kinformer.core.token_positions import next_positions
 
 
 class SpanNodesState(NamedTuple):
-    """The state of a `SpanNodes`.
+    """The decoding state of a `SpanNodes`.
 
-    body: state of the layer inside, by positions of nodes.
+    body: state of the layer inside, which counts positions of nodes (tokens and spans).
     now: position of the next token of each row, [B].
     """
 
@@ -28,10 +28,10 @@ class SpanNodesState(NamedTuple):
 
 
 class NodePositions(NamedTuple):
-    """The nodes that a chunk of tokens adds.
+    """The nodes (tokens and spans) of a `SpanNodes` that a chunk of tokens adds.
 
     pos: positions of the nodes, [B N].
-    at: column of each token among the nodes, [B T]; N for padding.
+    at: index of each token among the N nodes, [B T]; N for padding.
     run: True if positions have no gaps.
     full: True if no node is padding.
     """
@@ -48,7 +48,7 @@ class NodePositions(NamedTuple):
         return x.new_full((shape[0], shape[1] + 1, *rest), fill).scatter(1, at, x)[:, :-1]
 
     def tokens(self, x: Tensor) -> Tensor:
-        """Select the values of tokens [B T ..] from values of nodes [B N ..]."""
+        """Return the values of the tokens, [B T ..], from x, the values of all nodes, [B N ..]."""
         at = self.at.clamp_max(x.shape[1] - 1)
         return x.take_along_dim(at.view(*at.shape, *[1] * (x.dim() - 2)), 1)
 
@@ -56,14 +56,14 @@ class NodePositions(NamedTuple):
 class SpanNodes(Layer):
     """A wrapper that adds a binary tree of spans to the tokens, and returns only the outputs of tokens.
 
-    Choose it around blocks under `Tree(k)`. Each span of 2^m tokens is a node, which starts as 0 and passes all blocks
-    like a token. The layer inside sees all nodes at their positions in post-order (core/span_tree.py). So it decodes
-    with its usual state, a few nodes per token.
+    Choose it around blocks with the pattern `Tree(k)`. Each span of 2^m tokens is a node, whose vector starts as 0 and
+    passes all blocks like a token. The layer inside gets all nodes, numbered in post-order: each span after its tokens
+    (core/span_tree.py). So it decodes with its own decoding state, and a new token adds a few nodes.
 
     layer: the layer that reads the nodes.
-    causal: True gives a row the spans that end in it, each after its last token. False gives it all spans that begin in
-        it. With False, the positions of the last spans have gaps if the length is not a power of two. Only dense
-        executors serve positions with gaps.
+    causal: True adds only spans whose last token is in the row, each after this token. False adds all spans that begin
+        in the row. With False, the positions of the last spans have gaps if the length is not a power of two. Only
+        dense executors (ways to compute all pairs at once) support positions with gaps.
     norm: norm of the tokens, applied before spans are added.
 
     Errors: NoState from `start` if the tree is not causal; ValueError for `ctx.only` and `ctx.also`, which limit pairs
@@ -78,7 +78,7 @@ class SpanNodes(Layer):
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> SpanNodesState:
         if not self.causal:
-            raise NoState("SpanNodes(causal=False) has no state: a span contains later tokens. Use causal=True")
+            raise NoState("SpanNodes(causal=False) has no decoding state: spans contain later tokens. Use causal=True")
         now = torch.zeros(batch, dtype=torch.long, device=device or next(self.parameters()).device)
         return SpanNodesState(self.layer.start(batch, 2 * length, dtype=dtype, device=device), now)
 
@@ -99,14 +99,14 @@ class SpanNodes(Layer):
         return Out(None if ctx.remember else of(out.y), new_state, aux, {}, out.stats, taps)
 
     def node_context(self, places: NodePositions, ctx: Context) -> Context:
-        """Return the context of the nodes; labels of spans are -1."""
+        """Return the context of the nodes from the context of the tokens; labels of spans are -1."""
         labels = {name: places.spread(label, -1) for name, label in ctx.labels.items()}
         per_token = ((name, value) for name, value in ctx.below.items() if isinstance(value, PerToken))
         below = {name: PerToken(places.spread(value.value)) for name, value in per_token}
         return ctx.replace(pos=places.pos, run=places.run, full=places.full, labels=labels, below=below)
 
     def node_positions(self, ctx: Context) -> NodePositions:
-        """Return the positions of the nodes, from the first of these tokens to the spans after the last."""
+        """Return the positions of the nodes of a chunk: its tokens and the spans among and after them."""
         pos, real = ctx.pos, ctx.pos >= 0
         stop = F.pad(pos, (0, 1), value=-1).amax(1) + 1  # [B], the token behind the last
         first = torch.where(real, pos, HIGHEST**6).amin(1).clamp_max(stop) if pos.shape[1] else stop

@@ -15,10 +15,10 @@ from kinformer.core.state import share_positions
 class Stack(Layer):
     """A layer that applies blocks in order.
 
-    Values that a block sends `up` reach the next block in `ctx.below`.
+    Values that a block passes on (`Out.up`) reach the next block in `ctx.below`.
 
     layers: the blocks, all of one width.
-    norm: applied at the end, as pre-norm blocks need it.
+    norm: norm of the output, which pre-norm blocks need; None for none.
 
     Errors: ValueError if there is no layer, if a module is not a layer, or if the widths differ.
     """

@@ -1,4 +1,4 @@
-"""Star: tokens on a ring and a relay that reads all of them, by the paper and by the authors' code."""
+"""Star: the Star-Transformer: tokens on a ring, and a relay token that exchanges with all of them."""
 
 from collections.abc import Iterable
 from typing import Literal, NamedTuple, NoReturn
@@ -25,12 +25,12 @@ Outgoing = Literal["tokens", "mixed", "relay"]
 
 
 class Ring(NamedTuple):
-    """The neighbours of each token on a ring.
+    """The neighbours of each token on the ring of a Star-Transformer.
 
     pos: positions of the tokens, [B T].
-    before: column of the token before each token, [B T]; -1 at an open end.
-    after: column of the token after each token, [B T]; -1 at an open end.
-    zeros: True if an open end reads a key and a value of zeros.
+    before: index in the row of the token before each token, [B T]; -1 at an open end.
+    after: index in the row of the token after each token, [B T]; -1 at an open end.
+    zeros: True if a token at an open end reads a key and a value of zeros in place of the missing neighbour.
     """
 
     pos: Int[Tensor, "B T"]
@@ -39,7 +39,7 @@ class Ring(NamedTuple):
     zeros: bool = False
 
     def neighbours(self, x: Float[Tensor, "B H T N"]) -> tuple[Tensor, Tensor]:
-        """Return the values before and after each token, each [B H T N]."""
+        """Return the entries of x for the token before and the token after each token, each [B H T N]."""
         left, right = (x.take_along_dim(at[:, None, :, None].clamp_min(0), 2) for at in (self.before, self.after))
         if not self.zeros:
             return left, right
@@ -47,7 +47,7 @@ class Ring(NamedTuple):
 
 
 class RingAttention(nn.Module):
-    """Attention of each token to five keys of one projection.
+    """Attention of each token to five keys: its neighbours, itself, its embedding and the relay.
 
         MHA(h_i, [h_i-1; h_i; h_i+1; e_i; s])
 
@@ -86,6 +86,8 @@ class StarRound(nn.Module):
 
     h_i = LN(ReLU(ring)), then s = LN(ReLU(MHA(s, [s; h_1 .. h_n])))
 
+    Here ring is the `RingAttention` of token i to its neighbours, itself, its embedding and the relay s.
+
     d: width of a token.
     heads: number of heads.
     head_dim: width of a head; default d / heads.
@@ -106,9 +108,11 @@ class StarRound(nn.Module):
 
 
 class PublishedStarRound(StarRound):
-    """A round as in fastNLP, the authors' code, without a norm of s.
+    """A round of the Star-Transformer as in the authors' code (fastNLP), without a norm of s.
 
     h_i = LeakyReLU(ring of LN(h)), s = LeakyReLU(MHA(s, [s; h_1 .. h_n]))
+
+    Here ring is the `RingAttention` of token i to its neighbours, itself, its embedding and the relay s.
 
     d: width of a token.
     heads: number of heads.
@@ -133,17 +137,18 @@ class StarRounds(Layer):
 
     Choose it for encoders of short texts with little data, and for long texts: a round costs six keys per token.
 
-    Here e is the input, h starts as e, and s starts as the mean of e. The output is h by default. The ring is closed:
-    the last token precedes the first. In a very short row both neighbours are the same token, which is then read twice,
-    as the equation says. `read` also returns the relay, a vector for the whole text.
+    Here e is the input. The states h of the tokens start as e. The relay s, a vector for the whole row, starts as the
+    mean of e. The output is h by default. The ring is closed: the last token precedes the first. In a very short row
+    both neighbours are the same token, which is then read twice, as the equation says. The method `read` also returns
+    the relay.
 
     rounds: the rounds in order, each with its own weights.
     out: output of the layer. "tokens" is each token's h. "mixed" is (h + s) / 2; its maximum over a text is the paper's
         input for classification, max(h) mixed with s. "relay" is s for every token.
     dropout: probability of dropping a feature of h and s after each round in training.
 
-    Errors: NoState from `start`; ValueError for `ctx.only` and `ctx.also`, since the relay takes part in all tokens of
-    a row, and for tokens that are not in order. Source: Guo et al., 2019, arXiv:1902.09113, section 3.2.
+    Errors: NoState from `start`; ValueError for `ctx.only` and `ctx.also`, since the relay reads all tokens of a row,
+    and for tokens that are not in order. Source: Guo et al., 2019, arXiv:1902.09113, section 3.2.
     """
 
     def __init__(self, rounds: Iterable[StarRound], *, out: Outgoing = "tokens", dropout: float = 0.0):
@@ -154,7 +159,7 @@ class StarRounds(Layer):
         self.out = check_option("out", out, Outgoing)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
-        raise NoState("a Star has no state: its relay reads the whole row at once. Use a causal layer")
+        raise NoState("a Star has no decoding state: its relay reads the whole row at once. Use a causal layer")
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         h, s = self.read(x, ctx)
@@ -181,7 +186,7 @@ class StarRounds(Layer):
         return h, s[:, 0]
 
     def make_ring(self, ctx: Context) -> Ring:
-        """Return the closed ring of each row's tokens."""
+        """Return the neighbours of each token, with the first and the last token of a row as neighbours."""
         real, at = ctx.pos >= 0, torch.arange(ctx.pos.shape[1], device=ctx.pos.device)
         first, last = real.int().argmax(1, keepdim=True), (real * at).amax(1, keepdim=True)
         return Ring(ctx.pos, torch.where(at == first, last, at - 1), torch.where(at >= last, first, at + 1))
@@ -192,7 +197,7 @@ class StarRounds(Layer):
         return (e * real).sum(1, keepdim=True) / real.sum(1, keepdim=True).clamp_min(1)
 
     def after_round(self, h: Float[Tensor, "B T D"], ctx: Context) -> Float[Tensor, "B T D"]:
-        """Return the tokens for the next round."""
+        """Return the tokens for the next round: h itself; a subclass may change them."""
         return h
 
 
@@ -202,8 +207,8 @@ class PublishedStarRounds(StarRounds):
     Choose it to repeat published numbers; otherwise choose `StarRounds`.
 
     Differences: unlike in `StarRounds`, the ring is open. Beyond its ends a token reads a key and a value of zeros,
-    which take part in the softmax. The ring runs through padding; padding tokens are set to 0 after each round. The
-    relay starts as the mean of all columns, with padding.
+    which take part in the softmax. Padding tokens are neighbours on the ring too; they are set to 0 after each round.
+    The relay starts as the mean of the whole tensor row, padding included.
     """
 
     def make_ring(self, ctx: Context) -> Ring:

@@ -1,4 +1,4 @@
-"""StepKeys: the keys and values of each step of a repeated block, updated only for changed tokens."""
+"""StepKeys: the keys and values of each step of a repeated block, recomputed only for changed tokens."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -22,18 +22,18 @@ from kinformer.nn.projections.qkv import QKV
 
 
 class StepKeys:
-    """The keys and values that a step of a `Universal` reads, from the sequence and from the source.
+    """The keys and values that a step of a repeated block reads, from the sequence and from the source.
 
-    The keys of the sequence include halted tokens. A halted token keeps its state s, and each later step adds another
-    timing to it. `Timing` is a sum of waves of the place p and waves of the step n, so with a matrix W of keys and
-    values
+    `ACT` (adaptive computation time) makes one for each call. The keys of the sequence include halted tokens, which
+    take no more steps. A halted token keeps its state s, and each later step adds another timing to it. `Timing` is a
+    sum of sinusoids of the position p and sinusoids of the step n, so with a matrix W of keys and values
 
         W (s + timing(p, n)) = W (s + timing(p, 0)) + W (timing(0, n) - timing(0, 0))
 
     The first term is cached and recomputed only for changed states. With other projections and timings the keys of all
     tokens are computed at each step.
 
-    universal: the repeated block.
+    universal: the layer with the repeated block.
     ctx: context of the call.
     states: the states of all tokens, if a step may leave some unchanged; None if all states of a row keep changing.
     """
@@ -53,7 +53,7 @@ class StepKeys:
         self.source: dict[Attention, Keys | None] = {}
 
     def change(self, at: Int[Tensor, " n"], states: Float[Tensor, "n D"]) -> None:
-        """Replace the states at ascending indices of the flattened batch."""
+        """Replace the states of the tokens at the indices `at`, ascending, of the flattened batch."""
         if self.states is not None:
             self.states = self.states.index_copy(0, at, states)
         if self.matrices:
@@ -63,15 +63,18 @@ class StepKeys:
             self.products = [before.index_copy(0, at, new) for before, new in zip(old, products, strict=True)]
 
     def add_timing(self, n: int, at: Int[Tensor, " n"], states: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
-        """The input of step n, with its timing, for tokens at indices of the flattened batch."""
+        """Return the input of step n, states plus timing, for tokens at indices of the flattened batch."""
         if self.waves is None:
             return self.universal.add_timing(states[None], n, self.ctx.position_ids.flatten()[None, at])[0]
         return states + (self.waves.places[at] + self.waves.steps[n])
 
     def at_step(self, n: int, tokens: SelectedTokens, timed: Float[Tensor, "m D"]) -> MakeKeys:
-        """Return a function that makes the keys of step n, even after a later step.
+        """Return a function that makes the keys of step n; it does so even after a later step.
 
-        `timed` is the input of whole rows.
+        n: index of the step.
+        tokens: the tokens that step n computes.
+        timed: input of step n, with its timing, of every token in `tokens.rows`; used only if the constructor's
+            `states` is None.
         """
         states, products = self.states, self.products
 

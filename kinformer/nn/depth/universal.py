@@ -13,9 +13,9 @@ from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 class Universal(Layer):
     """A block applied `steps` times with one set of weights.
 
-    Choose it if few weights must do much, or under `ACT`, in which each token chooses its number of steps. Each step
-    has its own state. Values per token and stats that the block reports are summed over the steps. A penalty on the
-    parameters counts once.
+    Choose it for a deep model with few weights, or as the part of `ACT` (adaptive computation time) that is repeated.
+    Each step has its own decoding state. Values per token and sums that the block reports are added over the steps. A
+    penalty on the parameters counts once.
 
     block: the repeated layer.
     steps: number of repetitions.
@@ -35,7 +35,7 @@ class Universal(Layer):
         return tuple(self.block.start(batch, length, dtype=dtype, device=device) for _ in range(self.steps))
 
     def add_timing(self, x: Float[Tensor, "B T D"], step: int, places: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
-        """Return the input of a step plus the timing of the step and the places."""
+        """Return x, the input of a step, plus the timing of this step at the positions `places`."""
         return x if self.timing is None else x + self.timing(places, step)
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:

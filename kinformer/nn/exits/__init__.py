@@ -1,1 +1,1 @@
-"""Exits: rules that decide after which layer a token leaves the stack."""
+"""Exits: rules that decide after which layer a token leaves a stack of layers early."""

@@ -16,32 +16,34 @@ from kinformer.nn.losses.exit_oracles import ExitOracle, Likelihood
 
 
 class SequenceExitState(NamedTuple):
-    """The exit of each row, counted from 1; 0 before any source was read.
+    """The state of a `BySequence` rule: the exit of each row.
 
-    exit: index of the exit, [B].
+    exit: number of the layer after which the row leaves, from 1, [B]; 0 before a source was given.
     """
 
     exit: Int[Tensor, " B"]
 
 
 class BySequence(ExitRule):
-    """An exit rule that chooses one exit for a whole row from the mean state of its source.
+    """An exit rule that chooses one exit for a whole row from the mean hidden state of its source.
 
     exit = argmax softmax(W s + b)
 
-    Here s is the mean of the source's states. Choose this rule for sequence-to-sequence models that `MultiExitSeq2Seq`
-    trains. Choose `Geometric` or `Multinomial` if the tokens of a row may leave at different exits.
+    Here s is the mean of the hidden states of the source (the encoder's output). Choose this rule for
+    sequence-to-sequence models that `MultiExitSeq2Seq` trains. Choose `Geometric` or `Multinomial` if the tokens of a
+    row may leave at different exits.
 
-    The loss is -log q of the one exit that the oracle names for the whole row (equations 9 and 10). Each token of the
-    row has this loss, as equation 6 sums over tokens. The loss trains the encoder too, as in the paper.
+    The rule's loss is -log q of one exit for the whole row, named by an oracle, which compares the predictions of all
+    exits with the targets (equations 9 and 10). Here q is the softmax above. Each token of the row has this loss, as
+    equation 6 sums over tokens. The loss trains the encoder too, as in the paper.
 
-    d: width of a state.
+    d: width of a hidden state.
     depth: number of layers.
-    oracle: names the best exit of each row in training: `Likelihood()` by default, or `Correctness()`. Its sigma must
-        be 0, since sigma smooths over tokens.
+    oracle: names for each row in training the exit with the best predictions after a price per layer: `Likelihood()` by
+        default, or `Correctness()`. Its sigma must be 0, since sigma smooths over tokens.
 
-    Errors: ValueError if no source was ever given, and for an oracle with a sigma. Source: Elbayad et al., 2019,
-    arXiv:1910.10073, section 3.1.
+    Errors: ValueError if neither this call nor an earlier one gave a source, and for an oracle with a sigma. Source:
+    Elbayad et al., 2019, arXiv:1910.10073, section 3.1.
     """
 
     def __init__(self, d: int, depth: int, *, oracle: ExitOracle | None = None):
@@ -60,9 +62,9 @@ class BySequence(ExitRule):
         return SequenceExitState(torch.zeros(batch, dtype=torch.long, device=device))
 
     def log_q(self, source: Float[Tensor, "B S D"], source_pos: Int[Tensor, "B S"]) -> Float[Tensor, "B N"]:
-        """Return the log-probabilities of the exits, for the loss.
+        """Return the log-probability of each exit for each row, for the rule's loss.
 
-        source: states of the source, [B S D].
+        source: hidden states of the source, [B S D].
         source_pos: positions of the source, [B S]; -1 for padding.
         """
         real = (source_pos >= 0)[..., None]

@@ -1,4 +1,4 @@
-"""Confidences: numbers that say how sure a token is of its state; CALM compares them with a threshold."""
+"""Confidences: scores of how final a token's hidden state is; a token above a threshold leaves early."""
 
 import math
 from abc import ABC, abstractmethod
@@ -22,20 +22,20 @@ Head = Callable[[Tensor], Tensor]  # maps a state to logits: the exit's norm, th
 
 
 class Confidence(nn.Module, ABC):
-    """The base of confidences, which say how sure each token is after the last of the given layers.
+    """The base class of confidences: scores of how sure each token's prediction is so far.
 
-    Confidences are computed in float32 or better. In bfloat16 two confidences near 1 round to the same number, and
-    tokens would leave too early.
+    Subclasses implement `forward`. Early exits (CALM) compare a confidence with a threshold. Confidences are computed
+    in float32 or better. In bfloat16 two confidences near 1 round to the same number, and tokens would leave too early.
     """
 
     range: ClassVar[tuple[float, float]] = (-math.inf, math.inf)  # range of the confidence and its thresholds
     joins: ClassVar[bool] = False  # True if it may be added to layers trained without it
 
     def check_sizes(self, d: int) -> None:
-        """Raise ValueError if the confidence does not read states of width d."""
+        """Raise ValueError if the confidence is not made for hidden states of width d."""
 
     def grid(self, count: int) -> list[float]:
-        """Return `count` thresholds from the top of the range down, for calibration."""
+        """Return `count` exit thresholds for calibration to try, evenly spaced from the highest down."""
         low, high = self.range
         return evenly_spaced(high, low, count)
 
@@ -45,11 +45,19 @@ class Confidence(nn.Module, ABC):
     ) -> Float[Tensor, "*shape"]: ...
 
     def loss(self, states: States, logits: Logits, targets: Int[Tensor, "B T"]) -> Float[Tensor, "B T"] | None:
-        """Return the loss per token from the states and logits of all layers; None if nothing is learned."""
+        """Return the loss per token that trains the confidence; None if it has nothing to learn.
+
+        states: hidden states after each layer.
+        logits: logits of each layer.
+        targets: token ids, [B T]; -1 for no target.
+        """
         return None
 
     def stats(self, logits: Logits, targets: Int[Tensor, "B T"]) -> Mapping[str, Tensor]:
-        """Return the sums of a training batch for `after_step`; sums of the pieces of a batch add up."""
+        """Return the sums over a training batch that `after_step` needs.
+
+        If a batch is cut into pieces, the sums of the pieces are added.
+        """
         return {}
 
 
@@ -71,10 +79,10 @@ class _HeadConfidence(Confidence):
 
 
 class SoftmaxResponse(_HeadConfidence):
-    """The gap between the two largest probabilities of a head.
+    """A confidence: the difference between the two largest probabilities of a head.
 
-    Choose it for the best of CALM's three confidences. It is also the most expensive one, since every layer computes
-    logits. Choose `Saturation` or `Probe` for less work per layer.
+    Choose it for the highest quality at equal depth among CALM's three confidences. It is also the slowest one, since
+    every layer computes logits. Choose `Saturation` or `Probe` for less work per layer.
 
     head: module that maps a state to logits, with the final norm; default the model's own head.
 
@@ -89,9 +97,10 @@ class SoftmaxResponse(_HeadConfidence):
 
 
 class SoftmaxProbability(_HeadConfidence):
-    """The largest probability of a head: confidence thresholding, with a threshold for each layer.
+    """A confidence: the largest probability of a head, Elbayad's confidence thresholding.
 
-    Choose it to repeat Elbayad et al. Like `SoftmaxResponse` it computes logits at every layer.
+    Choose it to repeat Elbayad et al., who use a threshold for each layer. Like `SoftmaxResponse` it computes logits at
+    every layer.
 
     head: module that maps a state to logits, as in `SoftmaxResponse`.
 
@@ -104,7 +113,7 @@ class SoftmaxProbability(_HeadConfidence):
 
 
 class Saturation(Confidence):
-    """The cosine similarity of a token's states after the last two layers.
+    """A confidence: the cosine similarity of a token's hidden states after the last two layers computed.
 
     Choose it if the rule must have no weights. After the first layer the confidence is -inf, so no token leaves there.
 
@@ -114,7 +123,7 @@ class Saturation(Confidence):
     range = (-1.0, 1.0)
 
     def grid(self, count: int) -> list[float]:
-        """Return thresholds spaced evenly by angle from 0 to 90 degrees.
+        """Return `count` exit thresholds for calibration, spaced evenly by angle from 0 to 90 degrees.
 
         States of neighbouring layers are similar, so the useful thresholds lie near 1.
         """
@@ -127,27 +136,30 @@ class Saturation(Confidence):
 
 
 class Probe(Confidence):
-    """A linear probe, shared by all layers, that predicts whether a layer agrees with the last layer.
+    """A confidence: a linear probe that predicts whether a layer's prediction equals the last layer's.
 
         sigmoid(w.h + b)
 
-    Choose it for a cheap confidence if there is data to train the probe. The loss is the mean of the binary
-    cross-entropies of all layers but the last. No gradient of this loss reaches the backbone, which the paper freezes
-    first. The gradient of the probe is clipped separately, so the backbone learns as without a probe. A probe with two
-    outputs and a softmax is equivalent; w and b are then the differences of its columns.
+    Here h is the hidden state after a layer; all layers share w and b. Choose it if logits at every layer are too slow
+    and there is data to train the probe. The loss is the mean of the binary cross-entropies of all layers except the
+    last. No gradient of this loss reaches the other weights of the model, which the paper freezes first. The gradient
+    of the probe is clipped separately, so the other weights learn as without a probe. A probe with two outputs and a
+    softmax is equivalent; w and b are then the differences of its columns.
 
-    d: width of a state.
+    d: width of a hidden state.
     bias: whether the probe has a bias b.
-    balance: weigh tokens at which a layer agrees with the last layer by 1 - s and the others by s, as in the authors'
-        code. Here s is the share of tokens that agree. The paper weighs all tokens equally.
+    balance: if True, weigh tokens for which a layer predicts the same as the last layer by 1 - s, and the others by s,
+        as in the authors' code. Here s is the fraction of tokens with the same prediction. The paper weighs all tokens
+        equally.
     depth: number of layers; required with `balance`.
 
-    Errors: ValueError for `balance` without `depth`, for states of another width, and for another number of layers.
+    Errors: ValueError for `balance` without `depth`, for hidden states of another width, and for another number of
+    layers.
     Source: Schuster et al., 2022, arXiv:2207.07061, section 3.5; `balance`: t5x/contrib/calm/models.py.
 
-    Differences: the authors take s from the batch. Here s is a running mean over earlier steps (decay 0.9, 1/2 at the
-    start), so that a batch can be cut into pieces or shared between processes. A custom training loop updates s by
-    `train.after_step`.
+    Differences: the authors take s from the batch. In this library s is a running mean over earlier steps (decay 0.9,
+    1/2 at the start), so that a batch can be cut into pieces or shared between processes. A custom training loop
+    updates s by `train.after_step`.
     """
 
     range, joins = (0.0, 1.0), True
@@ -171,14 +183,14 @@ class Probe(Confidence):
             raise ValueError(f"Probe({n}) does not fit the states: got width {d}, expected {n}. Pass Probe({d})")
 
     def upgrade(self, tensors: dict[str, Tensor], prefix: str) -> None:
-        """Add the initial shares to a file of an earlier version, which has none."""
+        """Add the initial fractions s to the tensors of a checkpoint of an earlier version, which has none."""
         if f"{prefix}unit.weight" in tensors:
             for name, value in (("share", self.share), ("steps", self.steps)):
                 if value is not None:
                     tensors.setdefault(f"{prefix}{name}", value.clone())
 
     def penalties(self) -> dict[str, Penalty]:
-        """Declare a loss that trains only the probe: states are detached, and no other loss reads the probe."""
+        """Declare the probe's loss, which trains only the probe: no other loss depends on the probe."""
         parameters = tuple(p for p in self.unit.parameters() if p.requires_grad)
         return {LEAVING: Penalty(parameters, alone=True, by="alpha")} if parameters else {}
 
@@ -204,14 +216,14 @@ class Probe(Confidence):
 
     @torch.no_grad()
     def stats(self, logits: Logits, targets: Int[Tensor, "B T"]) -> Mapping[str, Tensor]:
-        """Count, for each layer but the last, the targets at which it agrees with the last, then all targets."""
+        """Count the targets for which each layer but the last predicts the same as the last, then all targets."""
         if self.share is None or len(logits) < 2:
             return {}
         real = targets >= 0
         return {"agreeing": torch.cat([(_agrees(logits) & real).sum((1, 2)), real.sum()[None]])}
 
     def after_step(self, progress: float, stats: Mapping[str, Tensor]) -> None:
-        """Update the running mean with the shares of one step."""
+        """Update the running mean s with the fractions of one training step."""
         if "agreeing" not in stats or self.share is None or self.steps is None or not stats["agreeing"][-1]:
             return
         *agreeing, count = stats["agreeing"]
@@ -229,7 +241,7 @@ def _agrees(logits: Logits) -> Bool[Tensor, "N B T"]:
 def apply_in_float32(module: nn.Module, x: Tensor) -> Tensor:
     """Apply a module to x in float32 or better, also under autocast.
 
-    Rounding the logits to bfloat16 would move a confidence near 1 by more than the thresholds there differ.
+    In bfloat16, rounding would move a confidence near 1 by more than the difference of two thresholds.
 
     module: the module to apply; low-precision weights are converted for the call.
     x: its input, of any shape the module accepts.

@@ -15,15 +15,16 @@ from kinformer.nn.exits.threshold import Threshold, check_threshold, check_thres
 
 
 class ConfidenceThreshold(ExitRule):
-    """An exit rule in which a token leaves when its confidence reaches the threshold.
+    """An exit rule in which a token leaves after the first layer with a confidence at its threshold.
 
-    Choose it to add early exits with CALM; calibration can choose the threshold. `Geometric` learns when to leave from
-    an oracle instead.
+    Choose it to add early exits as CALM does; calibration can choose the threshold. `Geometric` instead learns when to
+    leave from an oracle, which knows the targets in training.
 
-    confidence: how sure a token is: `SoftmaxResponse()`, `Saturation()` or `Probe(d)`.
+    confidence: score of how sure a token's prediction is: `SoftmaxResponse()`, `Saturation()` or `Probe(d)`.
     threshold: a number in the range of the confidence, one for each layer but the last, or a threshold that falls while
         an output grows: `DecayingThreshold(0.9, 512)`.
-    strict: True leaves only if the confidence exceeds the threshold, as public code does; the paper says at least.
+    strict: True leaves only if the confidence exceeds the threshold, as public code does. False, as the paper, also
+        leaves if both are equal.
 
     Errors: ValueError for a threshold outside the confidence's range. Source: Schuster et al., 2022, arXiv:2207.07061,
     section 3.
@@ -47,7 +48,7 @@ class ConfidenceThreshold(ExitRule):
         return list(self.confidence.grid(count))
 
     def leave_at(self, threshold: Threshold) -> None:
-        """Use this threshold from now on; a decaying threshold keeps decaying, scaled by the new one."""
+        """Use this exit threshold from now on; a decaying threshold keeps its decay with this as its scale."""
         check_threshold(threshold, *self.confidence.range)
         schedule = self.threshold
         self.threshold = (

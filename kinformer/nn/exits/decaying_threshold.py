@@ -20,12 +20,12 @@ class DecayingThreshold:
         0.9 threshold + 0.1 exp(-temperature t / N)
 
     Choose it for generation: early tokens matter more, since all later tokens read them. Here t is the index of the
-    chosen token, from 0, and N the largest number of tokens of the output. Tokens of a prompt have t = 0. If a text is
-    scored, each document counts as an output from its first token on, as targets do in T5X. N is then the length of a
-    target's row.
+    chosen token, from 0, and N the largest number of tokens of the output. Tokens of a prompt have t = 0. If a given
+    text is evaluated and not generated, each document counts as an output from its first token on, as targets do in
+    T5X. N is then the length of a row of targets.
 
-    threshold: the number that scales the decay, at least 0, or one for each layer but the last.
-    length: N for scored text if no model knows the row length of its training.
+    threshold: the threshold in the equation, at least 0: one number, or one for each layer except the last.
+    length: N if the caller does not give it, as for evaluated text.
     temperature: speed of the decay, at least 0.
     form: "paper", or "code": the authors' code multiplies 0.1 by the threshold too.
 
@@ -46,7 +46,7 @@ class DecayingThreshold:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The first layer's threshold at the first token and after `length` tokens."""
+        """The first layer's exit threshold at the first token and after `length` tokens."""
         first, last = self(torch.tensor([[0, self.length]]))[0].tolist()
         return first, last
 
@@ -64,7 +64,12 @@ class DecayingThreshold:
     def decay(
         self, threshold: float | Float[Tensor, "*#n"], steps: Int[Tensor, "*#n"], max_new_tokens: int | None = None
     ) -> Float[Tensor, "*n"]:
-        """Apply the decay to any threshold instead of the stored one."""
+        """Return the decayed value of any given threshold instead of the stored one.
+
+        threshold: threshold to decay.
+        steps: index of each token in its output.
+        max_new_tokens: N, the largest number of tokens of the output; default `length`.
+        """
         peak = 1.0 if self.form == "paper" else threshold
         fall = torch.exp(steps.clamp_min(0) * (-self.temperature / (max_new_tokens or self.length)))
         return (0.9 * threshold + 0.1 * peak * fall).clamp(0, 1)

@@ -1,4 +1,4 @@
-"""ExitRule: the contract of exit rules, which decide after each layer which tokens leave a stack."""
+"""ExitRule: the base class of exit rules, which decide after each layer which tokens leave a stack."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -17,15 +17,16 @@ Leaves = Bool[Tensor, "B T"]
 
 
 class ExitRule(nn.Module, ABC):
-    """The base of exit rules: a module that says after each layer which tokens leave.
+    """The base class of exit rules: modules that decide after each layer which tokens leave the stack.
 
-    Decisions are made in float32 or better. `states` holds the output of each layer so far, in order. `head` maps a
-    state to logits, if the model provides its own head. `ctx` is the context of the layers. A rule that counts tokens
-    reads `ctx.steps` or `ctx.position_ids`; positions also count a prompt and earlier documents. A rule that needs
-    values from outside keeps them in `rule_state` from call to call: `start` makes it and `begin_call` updates it.
+    Subclasses implement `forward`, which returns True for tokens that leave now, in float32 or better. Its `states` are
+    the outputs of each layer so far, in order. Its `head` maps a hidden state to logits, if the model provides its
+    head. Its `ctx` is the context of the layers. A rule that counts tokens reads `ctx.steps` or `ctx.position_ids`,
+    since `ctx.pos` also counts a prompt and earlier documents. A rule that needs values of earlier calls keeps them in
+    `rule_state`: `start` makes it and `begin_call` updates it.
 
-    The attribute `strict` of a rule with a threshold says whether the confidence must exceed the threshold or only
-    reach it.
+    strict: for rules with a threshold, whether a token leaves only if its confidence exceeds the threshold; otherwise
+        it also leaves if both are equal.
     """
 
     strict: bool = True
@@ -34,21 +35,24 @@ class ExitRule(nn.Module, ABC):
         """Raise ValueError if the rule is not made for `depth` layers of width d."""
 
     def compute_confidence(self, states: States, head: Head | None = None) -> Float[Tensor, "B T"]:
-        """Return the number compared with the threshold after the last of these layers.
+        """Return for each token the number that the rule compares with its exit threshold.
+
+        states: hidden states after each layer so far.
+        head: map from a hidden state to logits, if the model provides one.
 
         Errors: ValueError if the rule has no threshold.
         """
         raise ValueError(f"{type(self).__name__} has no exit threshold. Use a rule that has one, such as Geometric")
 
     def grid(self, count: int) -> list[Threshold]:
-        """Return `count` thresholds for calibration, the most careful first.
+        """Return `count` exit thresholds for calibration to try; at the first the fewest tokens leave.
 
         Errors: ValueError if the rule has no threshold.
         """
         raise ValueError(f"{type(self).__name__} has no exit threshold, so there is none to calibrate")
 
     def leave_at(self, threshold: Threshold) -> None:
-        """Use this threshold from now on.
+        """Use this exit threshold from now on.
 
         Errors: ValueError if the rule has no threshold or the threshold is out of range.
         """
@@ -57,15 +61,20 @@ class ExitRule(nn.Module, ABC):
     def held_against(
         self, threshold: Float[Tensor, "*#n"], steps: Int[Tensor, "*#n"], max_new_tokens: int | None
     ) -> Float[Tensor, "*#n"]:
-        """Return the effective threshold of tokens at these steps: the threshold itself, unless it decays."""
+        """Return the exit threshold of tokens at these steps: `threshold` itself, unless it decays.
+
+        threshold: threshold before the decay.
+        steps: index of each token in its output.
+        max_new_tokens: largest number of tokens of the output; None if unknown.
+        """
         return threshold
 
     def start(self, batch: int, *, device: torch.device | None = None) -> State:
-        """Return the rule's state before the first call."""
+        """Return what the rule keeps from call to call, before the first call; () for nothing."""
         return ()
 
     def begin_call(self, state: State, ctx: Context, x: Float[Tensor, "B T D"]) -> State:
-        """Return the rule's state updated from the context of this call; x is the input of the first layer."""
+        """Return the state that `start` made, updated for this call; x is the input of the first layer."""
         return state
 
     @abstractmethod
@@ -74,23 +83,29 @@ class ExitRule(nn.Module, ABC):
     def loss(
         self, states: States, logits: Logits, targets: Int[Tensor, "B T"], ctx: Context | None = None
     ) -> Float[Tensor, "B T"] | None:
-        """Return the rule's loss per token, from the states and logits of all exits if no token leaves.
+        """Return the loss per token that trains the rule, or None if the rule has nothing to learn.
 
-        `ctx` is the context of the layers, for rules that learn from a source. None means that the rule learns nothing.
+        states: hidden states after each layer, computed while no token leaves.
+        logits: logits of each exit.
+        targets: token ids, [B T]; -1 for no target.
+        ctx: context of the layers, for rules that depend on a source.
         """
         return None
 
     def stats(self, logits: Logits, targets: Int[Tensor, "B T"]) -> Mapping[str, Tensor]:
-        """Return the sums of a training batch for `after_step` of the rule's parts, keyed by part name."""
+        """Return the sums over a training batch that `after_step` of the rule's parts needs, by part name."""
         return {}
 
 
 class OracleTrainedRule(ExitRule):
-    """The base of rules with a distribution q over the exits of each token.
+    """The base class of exit rules that learn a distribution q over the exits of each token.
 
     loss = -log q(exit that the oracle names)
 
-    oracle: names the best exit of each token in training: `Likelihood()` by default, or `Correctness()`.
+    Subclasses implement `log_q`.
+
+    oracle: names for each token in training the exit with the best prediction of the target after a price per layer:
+        `Likelihood()` by default, or `Correctness()`.
 
     Source: Elbayad et al., 2019, arXiv:1910.10073, section 3.2.
     """
@@ -101,7 +116,7 @@ class OracleTrainedRule(ExitRule):
 
     @abstractmethod
     def log_q(self, states: States) -> Float[Tensor, "B T N"]:
-        """Return the log-probabilities of the exits, for the loss."""
+        """Return the log-probability of each exit for each token, for the rule's loss."""
 
     def loss(
         self, states: States, logits: Logits, targets: Int[Tensor, "B T"], ctx: Context | None = None
@@ -111,7 +126,7 @@ class OracleTrainedRule(ExitRule):
 
 
 def check_made_for(rule: ExitRule, own_d: int, own_depth: int, d: int, depth: int) -> None:
-    """Raise ValueError if a rule was made for another width or another number of layers.
+    """Raise ValueError if an exit rule was made for another width or another number of layers.
 
     rule: the exit rule; the message names its class.
     own_d, own_depth: width and number of layers for which the rule was made.
@@ -124,7 +139,7 @@ def check_made_for(rule: ExitRule, own_d: int, own_depth: int, d: int, depth: in
 
 
 def exit_loss(log_q: Float[Tensor, "B T N"], exits: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-    """Return -log q of the given exits.
+    """Return the loss of an exit rule: -log q of the given exits, where q is the rule's distribution.
 
     log_q: log-probabilities of the exits, [B T N].
     exits: index of each token's exit, from 0, [B T].

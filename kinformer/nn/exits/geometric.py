@@ -21,15 +21,16 @@ class Geometric(OracleTrainedRule):
 
         leave if sigmoid(w.h + b) > threshold
 
-    Choose it for a learned exit per token that can use every layer's state. `Multinomial` decides once, after the first
-    layer. The probability q(n) is the probability to stop at n and not before. The loss is -log q of the exit that the
-    oracle names.
+    Here h is the token's hidden state after the layer. Choose it for a learned exit per token that can use every
+    layer's hidden state. `Multinomial` decides once, after the first layer. The rule's loss is -log q of the exit that
+    the oracle names. Here q(n) is the probability to leave at exit n and not before.
 
-    d: width of a state.
+    d: width of a hidden state.
     depth: number of layers.
     threshold: probability above which a token leaves: a number, or one for each layer but the last.
     shared: True shares w and b between all layers, as in the paper; False gives each layer its own.
-    oracle: names the best exit of each token in training: `Likelihood()` by default, or `Correctness()`.
+    oracle: names for each token in training the exit with the best prediction of the target after a price per layer:
+        `Likelihood()` by default, or `Correctness()`.
 
     Source: Elbayad et al., 2019, arXiv:1910.10073, section 3.2.
     """
@@ -62,7 +63,10 @@ class Geometric(OracleTrainedRule):
         return linear_float32(unit, states[n])[..., 0]
 
     def log_q(self, states: Sequence[Float[Tensor, "B T D"]]) -> Float[Tensor, "B T N"]:
-        """Return the log-probabilities of stopping at each exit and not before; the last layer takes the rest."""
+        """Return the log-probability that each token leaves at each exit and not before, for the rule's loss.
+
+        The last exit gets the remaining probability.
+        """
         if len(states) == 1:
             return torch.zeros_like(at_least_float32(states[0][..., :1]))
         logits = torch.stack([self._logit(states, n) for n in range(len(states) - 1)], -1)

@@ -1,4 +1,4 @@
-"""Multinomial: an exit rule that chooses each token's exit from its state after the first layer."""
+"""Multinomial: an exit rule that chooses a token's exit from its hidden state after the first layer."""
 
 from collections.abc import Sequence
 
@@ -14,16 +14,17 @@ from kinformer.nn.losses.exit_oracles import ExitOracle
 
 
 class Multinomial(OracleTrainedRule):
-    """An exit rule that chooses each token's exit from its state h after the first layer.
+    """An exit rule that chooses each token's exit from its hidden state h after the first layer.
 
     exit = argmax softmax(W h + b)
 
-    Choose it if the exit must be known after one layer. `Geometric` decides after each layer. The loss is -log q of the
-    exit that the oracle names.
+    Choose it if the exit must be known after one layer. `Geometric` decides after each layer. The rule's loss is -log q
+    of the exit that the oracle names; q is the softmax above.
 
-    d: width of a state.
+    d: width of a hidden state.
     depth: number of layers.
-    oracle: names the best exit of each token in training: `Likelihood()` by default, or `Correctness()`.
+    oracle: names for each token in training the exit with the best prediction of the target after a price per layer:
+        `Likelihood()` by default, or `Correctness()`.
 
     Source: Elbayad et al., 2019, arXiv:1910.10073, section 3.2.
     """
@@ -36,7 +37,7 @@ class Multinomial(OracleTrainedRule):
         check_made_for(self, self.choice.in_features, self.choice.out_features, d, depth)
 
     def log_q(self, states: Sequence[Float[Tensor, "B T D"]]) -> Float[Tensor, "B T N"]:
-        """Return the log-probabilities of the exits, for the loss."""
+        """Return the log-probability of each exit for each token, for the rule's loss."""
         return linear_float32(self.choice, states[0]).log_softmax(-1)
 
     def forward(self, states: States, ctx: Context, rule_state: State, head: Head | None = None) -> Leaves:

@@ -8,8 +8,8 @@ from kinformer.nn.exits.exit_rule import ExitRule, Leaves
 class NeverExit(ExitRule):
     """An exit rule in which no token leaves before the last layer.
 
-    The output and the cost equal a model without exits. Calibration falls back to this rule if no threshold is proven.
-    Choose it also to measure how much exits save.
+    Output and time are as in a model without exits. Calibration, which looks for an exit threshold that keeps the
+    quality, chooses this rule if it finds none. Choose it also to measure how much exits save.
     """
 
     def forward(self, states: States, ctx: Context, rule_state: State, head: Head | None = None) -> Leaves:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class PerExit(nn.Module):
-    """An output head with one classifier per exit, applied to the tokens that left there.
+    """An output head of an early-exit model: a classifier per exit, for the tokens that left there.
 
     Tokens without an exit, such as padding, get zeros. In eager mode a classifier is computed only for its own tokens;
     compiled, every classifier is computed for all tokens.
@@ -25,8 +25,8 @@ class PerExit(nn.Module):
     def forward(self, y: Float[Tensor, "B T D"], exits: Float[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
         """Return the logits of each token from the classifier of its exit.
 
-        y: state with which each token left.
-        exits: number of the layer that each token left, from 1; 0 for padding.
+        y: hidden state with which each token left.
+        exits: number of the layer after which each token left, from 1; 0 for padding.
         """
         if torch.compiler.is_compiling():
             every = [
@@ -44,7 +44,7 @@ class PerExit(nn.Module):
 def of_exit(head: nn.Module, n: int) -> nn.Module:
     """Return the classifier of exit n, or the head itself if all exits share it.
 
-    head: a `PerExit` or a shared head.
+    head: a `PerExit` (one classifier per exit) or a shared head.
     n: index of the exit, from 0.
     """
     return head.each[n] if isinstance(head, PerExit) else head

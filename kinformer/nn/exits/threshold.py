@@ -1,4 +1,4 @@
-"""Threshold: the number compared with a confidence, for all layers or one for each layer but the last."""
+"""Threshold: the confidence at which a token leaves early; one number, or one per layer but the last."""
 
 from kinformer.core.checks import check_in_range
 
@@ -6,7 +6,7 @@ Threshold = float | tuple[float, ...]  # for all layers, or one for each but the
 
 
 def check_threshold(threshold: Threshold, low: float, high: float) -> Threshold:
-    """Return the threshold, or raise ValueError if a number is outside low to high.
+    """Return an exit threshold, or raise ValueError if a number of it is outside low to high.
 
     threshold: one number, or one for each layer but the last.
     """
@@ -16,7 +16,7 @@ def check_threshold(threshold: Threshold, low: float, high: float) -> Threshold:
 
 
 def threshold_of_layer(threshold: Threshold, layer: int) -> float:
-    """Return the threshold of a layer.
+    """Return the exit threshold of a layer.
 
     threshold: one number, or one for each layer but the last.
     layer: number of the layer, from 1.
@@ -27,14 +27,14 @@ def threshold_of_layer(threshold: Threshold, layer: int) -> float:
         return threshold
     if layer > len(threshold):
         raise ValueError(
-            f"no threshold for layer {layer}: got {len(threshold)} thresholds, expected at least {layer}. Pass one for "
-            "each layer but the last"
+            f"no exit threshold for layer {layer}: got {len(threshold)} thresholds, expected at least {layer}. Pass "
+            "one for each layer but the last"
         )
     return threshold[layer - 1]
 
 
 def check_threshold_count(threshold: Threshold, depth: int) -> None:
-    """Raise ValueError if thresholds per layer do not match a stack of `depth` layers.
+    """Raise ValueError if exit thresholds per layer do not match a stack of `depth` layers.
 
     threshold: one number, which fits any depth, or a tuple with one for each layer but the last.
     """

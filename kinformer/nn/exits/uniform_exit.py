@@ -12,13 +12,13 @@ from kinformer.nn.mechanisms.repeatable_chance import hashed_uniform, sign_bits
 
 
 class UniformExit(ExitRule):
-    """An exit rule that draws each token's exit uniformly from all layers.
+    """An exit rule in which each token leaves after a layer that is chosen uniformly at random.
 
-    Choose it only for mixed training; its decisions ignore the states of the layers.
+    Choose it only for mixed training, in which tokens leave at random layers; it ignores the hidden states.
 
-    Each call draws one number, seeded by `torch.manual_seed` as dropout is. This number, the vector that enters the
-    first layer and the position decide the exit of a token. Neither padding nor the other rows change it. Equal tokens
-    at equal positions leave at the same exit in one call.
+    Each call draws one random number, seeded by `torch.manual_seed` as dropout is. The exit of a token depends on this
+    number, on the token's vector before the first layer and on its position. Neither padding nor the other rows change
+    it. Equal tokens at equal positions leave at the same exit in one call.
 
     depth: number of layers.
 

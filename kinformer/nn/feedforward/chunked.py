@@ -1,4 +1,4 @@
-"""Chunked: a feed-forward layer that processes a few positions at a time."""
+"""Chunked: a wrapper in which a feed-forward layer processes a few tokens at a time, to save memory."""
 
 import torch
 from jaxtyping import Float
@@ -15,14 +15,14 @@ from kinformer.core.tokenwise import check_tokenwise
 class Chunked(Layer):
     """Wrapper that runs a tokenwise layer on a few tokens at a time, with the same output.
 
-    Choose it for long rows if the hidden values, 4 d per token, need most of the memory. In training the backward pass
-    computes them again.
+    Choose it for long rows if the hidden activations of the layer, 4 d numbers per token, need most of the memory. In
+    training the backward pass computes them again.
 
     layer: layer to run in pieces, such as `MLP(d)`.
     size: number of tokens of a piece.
 
-    Errors: ValueError if the layer mixes tokens, has a state, needs a whole row at once, or sends values to later
-    layers.
+    Errors: ValueError if the layer mixes tokens, has a decoding state, needs a whole row at once, or passes values to
+    the layer above (`Out.up`).
 
     Source: Kitaev et al., 2020, arXiv:2001.04451, section 3 ("Chunking").
     """

@@ -14,7 +14,7 @@ from kinformer.nn.feedforward.mlp import Activation, activate
 
 
 class SeparableConvState(NamedTuple):
-    """Last inputs of the convolutions, with the newest at the end.
+    """Decoding state of a `SeparableConv`: the last inputs of its convolutions, the newest at the end.
 
     first, second: inputs of the first and of the second convolution.
     """
@@ -26,11 +26,11 @@ class SeparableConvState(NamedTuple):
 class SeparableConv(Layer):
     """Two separable convolutions with a nonlinearity between them: conv(f(conv(x))).
 
-    conv(x)_t = sum_i w_i * x_(t-i) W + b,   i from 0 if `causal`, else around 0
+    conv(x)_t = (sum_i w_i * x_(t-i)) W + b, i from 0 if `causal`, else around 0
 
-    Each convolution first mixes the positions of each channel, then the channels of each position. It is the Universal
-    Transformer's other transition. Choose it instead of an `MLP` if neighbours carry much information. Its state holds
-    the last inputs of each convolution. It treats array order as time.
+    Each convolution first mixes the positions of each channel, then the channels of each position. It is the
+    alternative to the `MLP` in the Universal Transformer. Choose it instead of an `MLP` if neighbouring tokens carry
+    much information. Its decoding state holds the last inputs of each convolution. It treats array order as time.
 
     d: width of a token.
     hidden: number of channels between the convolutions; 4 d by default.
@@ -38,7 +38,7 @@ class SeparableConv(Layer):
         numbers.
     causal: whether each position reads only itself and earlier ones, as decoders need.
     activation: the nonlinearity f; relu in the paper.
-    dropout: fraction of hidden numbers that training drops.
+    dropout: probability of dropping a hidden number in training.
 
     Errors: ValueError without `ctx.run`, with `ctx.only` or `ctx.also`, and if `causal` is False and a kernel is even.
     NoState from `start` if `causal` is False.
@@ -79,7 +79,7 @@ class SeparableConv(Layer):
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> SeparableConvState:
         if not self.causal:
-            raise NoState("SeparableConv(causal=False) reads ahead and has no state. Use causal=True to decode")
+            raise NoState("SeparableConv(causal=False) reads later tokens, so it cannot decode. Use causal=True")
         new = make_state_spec(self, batch, length, dtype, device)
         return SeparableConvState(
             *(

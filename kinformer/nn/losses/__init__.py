@@ -1,1 +1,1 @@
-"""Losses with arithmetic of their own: for targets, several exits at once, and compressed memories."""
+"""Losses: formulas for targets, for several exits at once, for compressed memories and for policies."""

@@ -1,4 +1,4 @@
-"""Aligned: a loss of all exits at once, computed while no token leaves."""
+"""Aligned: a loss of all exits of an early-exit model at once, computed while no token leaves."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -15,7 +15,7 @@ POWER = {"uniform": 0.0, "linear": 1.0, "sqrt": 0.5, "inverse": -1.0, "inverse_s
 
 
 def scale_gradient(x: Tensor, factor: float) -> Tensor:
-    """Return x unchanged, with its gradient multiplied by `factor`.
+    """Return x unchanged; in the backward pass its gradient is multiplied by `factor`.
 
     x: any tensor.
     """
@@ -32,13 +32,14 @@ def aligned_loss(
 
         sum_n w_n CE_n / sum_n w_n
 
-    Choose it to train the layers of an `EarlyExit`: each exit learns to predict from states that no exit has copied.
-    The caller divides by the number of targets.
+    Here CE_n is the cross-entropy of exit n. Choose it to train the layers of an `EarlyExit` (a stack that tokens leave
+    early): each exit learns to predict from hidden states of its own layer, never from copies of an earlier one. The
+    caller divides by the number of targets.
 
     logits: logits of each exit, the lowest first, each [B T V].
     targets: token ids, [B T]; -1 for no target.
-    weights: w_n of exit n, from 1: "uniform" 1, "linear" n as in CALM, "sqrt" n^(1/2), "inverse" 1 / n,
-        "inverse_sqrt" n^(-1/2).
+    weights: weight w_n of exit n, with exits counted from 1: "uniform" 1, "linear" n as in CALM, "sqrt" n^(1/2),
+        "inverse" 1 / n, "inverse_sqrt" n^(-1/2).
     smoothing: label smoothing, as in `cross_entropy`.
 
     Errors: ValueError for other weights. Source: Elbayad et al., 2019, arXiv:1910.10073, equation 4; "linear":

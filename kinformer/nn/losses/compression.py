@@ -1,4 +1,4 @@
-"""Losses of a compressed memory: attention reconstruction and auto-encoding."""
+"""Losses that train the compression of a memory: attention reconstruction and auto-encoding."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -15,12 +15,14 @@ Norm = Literal["l2", "segment", "mse"]
 
 
 class CompressionLoss(nn.Module, ABC):
-    """The base of losses that train the compression of a memory, with a value for each token of a segment.
+    """The base class of losses that train the compression of a memory, with a loss for each token.
 
-    All inputs are detached except the compressed states, so the loss trains only the compression and its own
-    parameters. The memory reports the loss under `key`. Weigh it in a model by `penalties={loss.key: 1.0}`.
+    A compression replaces several old hidden states by one. Subclasses implement `forward`. All inputs are detached
+    except the compressed states, so the loss trains only the compression and its own parameters. The memory reports the
+    loss as an aux value named `key`. Set its weight in a model by `penalties={loss.key: 1.0}`.
 
-    The attributes `d` and `rate` are the width and rate of the compressions that the loss fits; None fits any.
+    The attributes `d` (width) and `rate` (old states per compressed state) say for which compressions the loss is made;
+    None is for any.
 
     norm: "l2", the Euclidean norm of the difference for each token, "segment", the paper's one norm over all tokens of
         a segment, or "mse", the mean of the squares.
@@ -49,22 +51,22 @@ class CompressionLoss(nn.Module, ABC):
     ) -> Float[Tensor, "B T"]:
         """Return the loss of each token, [B T].
 
-        x: states of the segment; real: True for tokens, False for padding.
-        old, old_real: the states that are compressed next, and which of them are real.
-        new, new_real: the compressed states, and which of them are real.
-        read: `read(x, source, real)` is attention by content only, without positions.
+        x, real: hidden states of the segment, and True for tokens, False for padding.
+        old, old_real: hidden states that are compressed next, and True for real ones.
+        new, new_real: the compressed states made of them, and True for real ones.
+        read: `read(x, source, real)` is the layer's attention of x to a source, by content only, without positions.
         """
 
 
 class AttentionReconstruction(CompressionLoss):
-    """The distance between attention to the old states and attention to the compressed ones.
+    """The distance between attention to the old hidden states and attention to the compressed ones.
 
-    Choose it first: it is the better of the paper's two losses. It keeps what attention looks at and may lose the rest.
-    The distance counts all heads.
+    Choose it first: in the paper, models with it predict better than with `AutoEncoding`. Compressed states learn to
+    keep the information that attention uses, and may lose the rest. The distance is over the outputs of all heads.
 
-    norm: as in `CompressionLoss`. "l2" gives each token its own norm, so the cut of a row into segments does not
-        matter. "segment", the paper's, takes one norm over all tokens of a segment, and each token has this value. The
-        segment must then come in one piece.
+    norm: as in `CompressionLoss`. "l2" takes a norm for each token, so it does not matter how a row is cut into
+        segments. "segment", the paper's, takes one norm over all tokens of a segment, which is the loss of each of
+        them. The segment must then be given in one call.
 
     Source: Rae et al., 2019, arXiv:1911.05507, algorithm 2.
     """
@@ -94,13 +96,14 @@ class AttentionReconstruction(CompressionLoss):
 
 
 class AutoEncoding(CompressionLoss):
-    """The distance between the old states and a reconstruction of them by a transposed convolution.
+    """The distance between the old hidden states and their reconstruction by a transposed convolution.
 
-    Choose it to keep all of the old states; `AttentionReconstruction` did better in the paper. The value is the same
-    for all tokens of a segment. It is the only compression loss with a decoder to train.
+    Choose it if compressed states should keep all information of the old ones; in the paper, models with
+    `AttentionReconstruction` predict better. The loss is the same for all tokens of a segment. It is the only
+    compression loss with weights of its own, which reconstruct the old states.
 
-    d: width of a state.
-    rate: rate of the compression.
+    d: width of a hidden state.
+    rate: number of old states per compressed state.
     norm: as in `CompressionLoss`; "l2" and "segment" both take one norm over the whole segment here.
 
     Source: Rae et al., 2019, arXiv:1911.05507, section 3.2.

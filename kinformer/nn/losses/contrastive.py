@@ -1,4 +1,4 @@
-"""Contrastive: a loss that matches a part's vector in context with the vector of the part itself."""
+"""Contrastive: a loss that matches the prediction of a hidden part of a text with the part itself."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -10,15 +10,16 @@ from kinformer.core.loss import Penalty, masked_mean
 
 
 class Contrastive(nn.Module):
-    """Contrastive predictive coding: a hidden part must be recognised among all parts of the batch.
+    """Contrastive predictive coding: the vector of a hidden part is recognised among all parts of a batch.
 
         -log exp(a_i . b_i) / sum_j exp(a_i . b_j), the mean over hidden parts i
 
-    Choose it beside hidden tokens, to learn summaries of sentences that distinguish them. The vector a_i is predicted
-    for the hidden part i from its context. The vector b_j summarizes part j without context, and j runs over all parts
-    of the batch. The product is plain, without a temperature.
+    A part is a sentence or another segment. Choose it beside a loss of hidden tokens, so that the vectors of different
+    sentences differ. The vector a_i is predicted for the hidden part i from its context. The vector b_j summarizes part
+    j without context, and j runs over all parts of the batch. The product is not divided by a temperature.
 
-    A piece of a batch has fewer parts to compare, so `accumulate` and several processes change this loss.
+    If a batch is cut into pieces (`accumulate`) or shared between processes, each piece compares fewer parts, so the
+    loss differs.
 
     Source: Ainslie et al., 2020, arXiv:2004.08483, section 3.4; van den Oord et al., 2018, arXiv:1807.03748.
     """
@@ -26,7 +27,7 @@ class Contrastive(nn.Module):
     across_rows = "the contrastive loss compares each part of a row with the parts of all rows of the batch"
 
     def penalties(self) -> dict[str, Penalty]:
-        """Declare a loss without parameters that trains everything that made both vectors."""
+        """Declare this loss for the model: it has no parameters and trains all layers that make a and b."""
         return {"contrast": Penalty(trains=(), reaches_x=True)}
 
     def forward(

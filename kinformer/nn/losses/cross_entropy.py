@@ -12,12 +12,12 @@ def cross_entropy(
 ) -> tuple[Float[Tensor, ""], Int[Tensor, ""]]:
     """Return the sum of -log p(target) in nats over real targets, and the number of targets.
 
-    The caller divides, since means of batches and processes can only be combined if sum and number are known. The sum
-    is computed in float32 or better.
+    The caller divides the sum by the number. Both are needed to combine the means of several batches or processes. The
+    sum is computed in float32 or better.
 
-    logits: scores of all entries, [B T V].
-    targets: indices of the entries, [B T]; -1 for no target.
-    smoothing: share of each target's probability that is spread evenly over all entries.
+    logits: scores of all entries of the vocabulary, [B T V].
+    targets: indices of the right entries, [B T]; -1 for no target.
+    smoothing: fraction of each target's probability that is spread evenly over all entries.
 
     Source: label smoothing: Szegedy et al., 2016, arXiv:1512.00567.
     """

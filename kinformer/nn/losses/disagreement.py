@@ -1,4 +1,4 @@
-"""Disagreement: three regularisers that keep the heads of a layer different."""
+"""Disagreement: three regularisers that keep the attention heads of a layer different."""
 
 import torch
 from jaxtyping import Float
@@ -12,13 +12,14 @@ from kinformer.core.request import Request
 
 
 class SubspaceDisagreement(Regulariser):
-    """The mean cosine of the values of a token's heads; a low value means different subspaces.
+    """The mean cosine between value vectors of a token's heads; it is low if heads use other subspaces.
 
         1 / H^2 sum_ij cos(v_i, v_j)
 
-    Choose it if heads should read different subspaces; it needs only one vector per token. The sum counts all pairs of
-    heads, also i = j. The value lies between 1 / H for heads at right angles on the whole and 1 for equal heads. Weigh
-    it above 0. Cross-attention is refused, because its queries have no values of their own.
+    Here v_i is the value vector of head i, and H the number of heads. Choose it if heads should read different
+    subspaces; it needs only one vector per head and token. The sum counts all pairs of heads, also i = j. The result is
+    1 / H if the vectors of all heads are orthogonal, and 1 if they are equal. Give it a weight above 0 in the loss.
+    Cross-attention is refused, because its queries have no value vectors.
 
     Source: Li et al., 2018, arXiv:1810.10183, section 3.1.
 
@@ -33,13 +34,14 @@ class SubspaceDisagreement(Regulariser):
 
 
 class PositionDisagreement(Regulariser):
-    """The overlap of a query's attention weights between heads; a low value means different keys.
+    """The overlap of a query's attention weights between heads; it is low if heads look at other keys.
 
         1 / H^2 sum_ij sum_k A_ik A_jk
 
-    Choose it if heads should look at different positions. The sum counts all pairs of heads, also i = j. Weights that
-    no other head shares cost 1 / H^2 times the sum of their squares. Computing the loss repeats the attention weights
-    of all pairs, one block of queries at a time.
+    Here A_ik is the attention weight of head i for key k, and H the number of heads. Choose it if heads should look at
+    different positions. The sum counts all pairs of heads, also i = j, so a head without any overlap still adds the sum
+    of its squared weights divided by H^2. Computing the loss repeats the attention weights of all pairs, one block of
+    queries at a time.
 
     Source: Li et al., 2018, arXiv:1810.10183, section 3.2.
 
@@ -60,11 +62,12 @@ class PositionDisagreement(Regulariser):
 
 
 class OutputDisagreement(Regulariser):
-    """The mean cosine of the outputs of a query's heads; a low value makes heads return different outputs.
+    """The mean cosine between outputs of a query's heads; it is low if heads return different outputs.
 
         1 / H^2 sum_ij cos(y_i, y_j)
 
-    Choose it first: it helps most in the paper, and it is cheap, with one vector per token and no weights.
+    Here y_i is the output of head i, and H the number of heads. Choose it first: it improves translation most in the
+    paper, and it needs only one vector per head and token, no attention weights.
 
     Source: Li et al., 2018, arXiv:1810.10183, section 3.3.
 
@@ -78,7 +81,7 @@ class OutputDisagreement(Regulariser):
 
 
 def mean_cosine(x: Float[Tensor, "B H T V"]) -> Float[Tensor, "B T"]:
-    """Return the mean cosine of all pairs of heads; a zero vector has no direction and counts as 0.
+    """Return the mean cosine between the vectors of all pairs of heads; with a zero vector it is 0.
 
     x: a vector for each head, [B H T V].
     """

@@ -1,4 +1,4 @@
-"""Exit oracles: the best exit of each token by the predictions of all exits, for rules to learn."""
+"""Exit oracles: they name the exit of each token, from the targets, that exit rules learn to choose."""
 
 import math
 from abc import ABC, abstractmethod
@@ -16,16 +16,19 @@ Logits = Sequence[Float[Tensor, "B T V"]]  # one set per exit, the lowest first
 
 
 class ExitOracle(ABC):
-    """The base of exit oracles, which name the exit with the highest merit after the price of its layers.
+    """The base class of exit oracles, which name the exit with the highest merit minus price.
 
-        argmax over exits n from 1 of (merit of n at t) - price n
+    argmax over exits n from 1 of (merit of n at t) - price n
 
-    The lowest of equal exits wins, and no gradient flows through the choice. With a sigma, the merit of token t also
-    counts its neighbours: sum_t' exp(-(t - t')^2 / sigma) merit_t'. The sum runs over real targets; if a row has
-    several documents, only over the token's own one.
+    Exit rules learn from these exits after which layer a token should leave. The merit says how well an exit predicts
+    the target; subclasses implement `merit`. If several exits have the same highest result, the lowest is named. No
+    gradient flows through the choice. With a sigma, the merit of token t is the sum over its neighbours, sum_t' exp(-(t
+    - t')^2 / sigma) merit_t'. The sum runs over real targets; if a row has several documents, only over the document of
+    t.
 
-    price: cost of a layer in units of the merit: the lambda that the paper tunes. 0.01 is a choice of this library.
-    sigma: reach of the neighbours in squared tokens; 0 counts only the token itself.
+    price: merit that each layer must gain to be used: the lambda that the paper tunes. 0.01 is a choice of this
+        library.
+    sigma: width of the weights of neighbours, in squared tokens; 0 counts only the token itself.
 
     Errors: ValueError for a negative number. Source: Elbayad et al., 2019, arXiv:1910.10073, equations 9 to 17.
     """
@@ -38,7 +41,7 @@ class ExitOracle(ABC):
 
     @abstractmethod
     def merit(self, logits: Logits, targets: Int[Tensor, "B T"]) -> Float[Tensor, "N B T"]:
-        """Return how well each exit predicts each target, [N B T]."""
+        """Return how well each of the N exits predicts each target, [N B T]; higher is better."""
 
     @torch.no_grad()
     def __call__(
@@ -60,7 +63,7 @@ class ExitOracle(ABC):
 
     @torch.no_grad()
     def of_rows(self, logits: Logits, targets: Int[Tensor, "B T"]) -> Int[Tensor, " B"]:
-        """Return one exit for each whole row, from 0, by the sum of its targets' merits."""
+        """Return one exit for each whole row, counted from 0, by the sum of the merits of its targets."""
         return self._best((self.merit(logits, targets) * (targets >= 0)).sum(-1))
 
     def _best(self, merit: Float[Tensor, "N *shape"]) -> Int[Tensor, "*shape"]:
@@ -70,7 +73,7 @@ class ExitOracle(ABC):
 
 
 class Likelihood(ExitOracle):
-    """An oracle that measures an exit by the log-probability of the target, in nats.
+    """An exit oracle whose merit of an exit is the log-probability of the target there, in nats.
 
     price: as in `ExitOracle`.
     sigma: as in `ExitOracle`.
@@ -81,7 +84,7 @@ class Likelihood(ExitOracle):
 
 
 class Correctness(ExitOracle):
-    """An oracle that gives an exit merit 1 if the target is the most probable token, and 0 otherwise.
+    """An exit oracle whose merit of an exit is 1 if it predicts the target as most probable, else 0.
 
     price: as in `ExitOracle`.
     sigma: as in `ExitOracle`.

@@ -1,4 +1,4 @@
-"""GuidedAttention: a loss that holds heads to given attention patterns."""
+"""GuidedAttention: a loss that pulls the attention of some heads toward given patterns."""
 
 from functools import partial
 from typing import Literal
@@ -24,22 +24,24 @@ class GuidedAttention(Regulariser):
 
         sum over heads h and keys k of (A_hik - P_hik)^2 for each query i
 
-    P_hi is uniform over the keys of the pattern that query i may read. Choose it to make the start of training faster
-    and steadier, on some of the heads. Fade it out (`core.loss.FadingWeight`), so that heads can end as the task needs
-    them. A query without such a key has no loss; with over="mean", as in the authors' code, its target is zeros.
+    Here A are attention weights. P_hi is uniform over those keys of head h's pattern that query i may read. Choose it
+    for some of the heads, to make the start of training faster and more stable. Let its weight fall to 0
+    (`core.loss.FadingWeight`), so that the task determines the final heads. A query without such a key has no loss;
+    with over="mean", as in the authors' code, its P is 0.
 
-    guides: for each head the pattern of the keys it should look at, such as `Tokens(1)` for the first token; an integer
-        for the keys with this label "segment" (delimiters, full stops); None for a free head.
+    guides: one entry for each head. A pattern has the keys that the head should look at, such as `Tokens(1)` for the
+        first token. An integer stands for all keys that have it as their label "segment" (delimiters, full stops). None
+        leaves the head without a guide.
     over: "sum" adds the squares, as in the paper. "mean" follows the authors' code: the mean of the squares over keys
-        and over the heads of each guide, summed over guides.
+        and over the heads with the same guide, summed over guides.
 
     Computing the loss repeats the attention weights of all pairs, one block of queries at a time.
 
     Errors: ValueError if the number of guides differs from the heads, if all guides are None, and if the batch lacks a
     required label. Source: Deshpande and Narasimhan, 2020, arXiv:2010.02399, section 3.
 
-    Differences: the paper sums over queries too, while a model takes the mean over tokens. With over="sum" a
-    weight here is therefore the paper's weight times the length of a row.
+    Differences: the paper sums over queries too, while a model takes the mean over tokens. With over="sum" the weight
+    of this loss must therefore be the paper's weight times the length of a row.
     """
 
     key, needs_lse = "guided_attention", True

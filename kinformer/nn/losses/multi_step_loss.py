@@ -14,34 +14,36 @@ LowerSchedule = Literal["step", "linear"]
 
 
 def layer_weights(depth: int, progress: float, schedule: LowerSchedule = "step") -> dict[int, float]:
-    """Return the loss weight of each lower layer that still predicts, by index from 0.
+    """Return the weight of each lower layer's prediction loss at this time of training, by index from 0.
 
-    Layer l of n, counted from 1, stops at progress l / (2 n): the lowest first, and all but the last by half of the
-    training. The result never holds the last layer. Choose it to train deep stacks, in which lower layers learn first.
-    Choose `aligned` if lower layers must still predict after the training.
+    In this training every layer predicts the targets. The loss of layer l of n, counted from 1, ends at progress l / (2
+    n), so the lowest ends first. After half of the training only the last layer's loss is left. The result contains
+    only layers whose loss has not ended, and never the last layer. Choose it to train deep stacks, in which lower
+    layers learn first. Choose `aligned` if lower layers must still predict after the training.
 
     depth: n, the number of layers.
     progress: the finished fraction of the training, from 0 to 1.
-    schedule: "step" keeps the weight at 1 until the layer stops; "linear" lets it fall linearly from 1 to 0 by then,
-        w = 1 - 2 n progress / l.
+    schedule: "step" keeps the weight at 1 until the layer's loss ends; "linear" lets it fall linearly from 1 to 0 until
+        then, w = 1 - 2 n progress / l.
 
     Source: Al-Rfou et al., 2018, arXiv:1808.04444, "Intermediate layer losses".
 
-    Differences: the paper says that lower layers "contribute less and less", and gives only the points at which they
-    stop. Both schedules share these points.
+    Differences: the paper says that lower layers "contribute less and less", and gives only the points at which their
+    losses end. Both schedules have these points.
     """
     spent = {layer: 2 * depth * progress / (layer + 1) for layer in range(depth - 1)}
     return {layer: 1.0 if schedule == "step" else 1 - part for layer, part in spent.items() if part < 1}
 
 
 def targets_of_steps(targets: Int[Tensor, "B T"], count: int) -> list[Int[Tensor, "B T"]]:
-    """Return the targets of each position and of the next count - 1 steps.
+    """Return the targets of a loss that predicts several next tokens: a tensor for each step ahead.
 
-    A target is -1 if it, or an earlier one on the way to it, is missing. So no target lies in another document, behind
-    padding, or beyond the scored tokens.
+    The first tensor is `targets`, the next has the target one place later, and so on. A target is -1 if it, or a target
+    between it and the position, is missing. So no target lies in another document, behind padding, or outside the
+    tokens to learn.
 
-    targets: token ids, [B T]; -1 for no target.
-    count: number of steps, at least 1.
+    targets: ids of the next token, [B T]; -1 for no target.
+    count: number of tensors, at least 1.
     """
     by_step = [targets]
     for step in range(1, count):
@@ -62,7 +64,7 @@ def last_targets(targets: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
 def multi_step_loss(
     logits: Sequence[Float[Tensor, "B T V"]], targets: Sequence[Int[Tensor, "B T"]], weight: float = 0.5
 ) -> Float[Tensor, ""]:
-    """Return the cross-entropy of the next token plus the weighted ones of further tokens, in nats.
+    """Return the cross-entropy of the next token and, with a weight, of the tokens after it, in nats.
 
         CE_1 + weight * sum_{k > 1} CE_k
 

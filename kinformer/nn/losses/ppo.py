@@ -1,4 +1,4 @@
-"""PPO: a loss that makes better actions more probable while the policy stays near the acting one."""
+"""PPO: a policy loss that makes good actions more probable but limits the change of the policy."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -12,12 +12,13 @@ def clipped_policy(
 
         -min(r A, clip(r, 1 - ratio, 1 + ratio) A), r = exp(log_p - before)
 
-    Choose it for several optimization steps on the same actions.
+    This is the loss of proximal policy optimization (PPO). Choose it for several optimization steps on the same
+    recorded actions.
 
     log_p: log-probability of each action under the policy that learns, [B T].
     before: log-probability under the policy that acted, [B T].
-    advantage: A, how much better than expected the action did, [B T].
-    ratio: largest useful distance of r from 1.
+    advantage: A, return of the action minus the expected return, [B T].
+    ratio: distance of r from 1 beyond which a further change of the policy does not lower the loss.
 
     Source: Schulman et al., 2017, arXiv:1707.06347, equation 7.
     """
@@ -33,17 +34,17 @@ def advantages(
     discount: float,
     trace: float,
 ) -> Float[Tensor, "B T"]:
-    """Return the generalised advantages of all steps.
+    """Return the generalised advantage of each step: its estimated return minus the expected return.
 
         A_t = sum_k (discount trace)^k (r + discount V' - V) at step t + k, up to the end of the episode
 
     rewards: reward r of each step, [B T].
     values: expected return V of each step, [B T].
-    following: expected return V' of the next step, [B T]. It is 0 if an episode ended for good, and the value of the
-        last observation if the episode was cut short.
-    ends: True if an episode ended at the step, either way, [B T].
-    discount: factor of later rewards.
-    trace: factor of later terms, lambda in the paper.
+    following: expected return V' from the next step on, [B T]. It is 0 if an episode ended for good, and the expected
+        return from the last observation if the episode was cut short.
+    ends: True if an episode ended or was cut short at the step, [B T].
+    discount: factor per step of later rewards, gamma in the paper.
+    trace: additional factor per step of later terms, lambda in the paper.
 
     Source: Schulman et al., 2015, arXiv:1506.02438, equation 16.
     """

@@ -1,4 +1,4 @@
-"""Reinforce: a loss that teaches discrete choices from their rewards."""
+"""Reinforce: a loss that trains random discrete choices by their rewards."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -13,17 +13,17 @@ Per = Literal["token", "row"]
 
 
 class Reinforce(nn.Module):
-    """The REINFORCE loss with a running baseline, for parts that choose at random.
+    """The REINFORCE loss with a running baseline, for parts of a model that choose at random.
 
         -(R - b) log p, with the gradient -(R - b) grad log p
 
-    Choose it if no gradient passes through a choice, as in `SAC`. The reward R is the log-likelihood of targets, and b
-    is the running mean of the rewards of earlier steps. The baseline does not change the mean of the gradient and
-    reduces its variance.
+    Choose it if no gradient passes through a discrete choice, as in `SAC` (attention that chooses its keys). Here p is
+    the probability of the choice. The reward R is the log-likelihood of targets, and the baseline b is the running mean
+    of the rewards of earlier steps. The baseline does not change the mean of the gradient and reduces its variance.
 
-    per: source of the reward of a token's choices: "row", the mean log-likelihood of the targets of its row, or
-        "token", the log-likelihood of its own target. "token" has less noise but ignores what later tokens gain.
-    decay: decay of the running mean, from 0 to 1.
+    per: reward of a token's choices: "row", the mean log-likelihood of the targets of its row, or "token", the
+        log-likelihood of its own target. "token" has less noise but ignores the effect of a choice on later tokens.
+    decay: factor of the old running mean in an update, from 0 to 1.
 
     Errors: ValueError for another `per`, and a decay outside 0 to 1. Source: Williams, 1992, "Simple statistical
     gradient-following algorithms for connectionist reinforcement learning"; the reward: Li et al., 2020,
@@ -42,12 +42,14 @@ class Reinforce(nn.Module):
     def forward(
         self, log_p: Float[Tensor, "B T"], nll: Float[Tensor, "B T"], real: Bool[Tensor, "B T"]
     ) -> tuple[Float[Tensor, ""], Mapping[str, Tensor]]:
-        """Return the loss per real target, and for `after_step` the sum and number of log-likelihoods.
+        """Return the loss per real target, and the sums that `after_step` needs for the baseline.
 
-        The loss is the sum over all choices divided by the number of real targets. The sums are empty outside training.
+        The loss is the sum over all choices divided by the number of real targets. The sums are the sum of
+        log-likelihoods and their number; outside training there are none.
 
-        log_p: log-probability of each token's choices, 0 for none, [B T]. By "row" tokens without a target count too.
-        nll: loss of each target, [B T]; it is detached.
+        log_p: log-probability of each token's choices, 0 for none, [B T]. With per="row", choices of tokens without a
+            target count too.
+        nll: negative log-likelihood of each target, [B T]; no gradient flows through it.
         real: True for tokens with a target, [B T].
         """
         reward = -nll.detach().where(real, 0.0)
@@ -61,7 +63,7 @@ class Reinforce(nn.Module):
         return (-better * log_p).sum() / real.sum().clamp_min(1), {"reward": sums} if self.training else {}
 
     def after_step(self, progress: float, stats: Mapping[str, Tensor]) -> None:
-        """Update the running mean with the rewards of a step."""
+        """Update the baseline, the running mean of rewards, with the rewards of a training step."""
         if "reward" not in stats:
             return
         total, count = stats["reward"]

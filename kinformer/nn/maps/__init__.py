@@ -1,1 +1,1 @@
-"""Maps: features of queries and keys for linear attention."""
+"""Maps: functions of queries and keys (features) whose products replace exp(q.k) in linear attention."""

@@ -9,23 +9,25 @@ from kinformer.nn.maps.random_features import HeadDirections
 
 
 class ArcCosine(HeadDirections):
-    """Rectified random features that estimate an arc-cosine kernel of unit vectors.
+    """Feature map of linear attention: rectified random features that estimate an arc-cosine kernel.
 
     phi(x) = sqrt(1 / D) [max(w_1.x^, 0) .. max(w_D.x^, 0)] + eps, with x^ = x / |x| and normal w
 
     Choose it over `RandomFourier` if a model is trained from scratch and need not be near softmax. No feature is
-    negative, so sums over few keys are not noisy, and reads have an lse. D directions give D features instead of 2 D.
+    negative, so sums over few keys are not noisy and have a logarithm. D random directions give D features instead of 2
+    D.
 
     The expected product of phi(x) and phi(y) is (sin a + (pi - a) cos a) / (2 pi), with a the angle between x and y. It
-    is 1/2 for equal directions and 0 for opposite ones, and flatter than softmax. A common factor of the directions
-    cancels, so there is no temperature to learn. The product q.k is not divided by sqrt(K). Reads can only be merged
-    with reads of the same map.
+    is 1/2 for equal directions and 0 for opposite ones, and flatter than softmax. If all directions are multiplied by a
+    factor, the attention weights stay the same, so there is no temperature to learn. The product q.k is not divided by
+    sqrt(K). Attention over one set of keys can be merged with attention over another only if both use this map.
 
     heads, k_dim, directions: as in `HeadDirections`; the paper uses twice as many directions as for sines and cosines.
     eps: added to each feature, so that no divisor is 0; 0 in the paper's equation.
     unit: if True, divide x by its norm, as the paper does.
-    redraw: number of training steps between draws of directions, None for no new draw; 1 in the paper's training.
-    seed: seed of the first draw; checkpoints contain the directions.
+    redraw: number of training steps after which new random directions are made, None for never; 1 in the paper's
+        training.
+    seed: seed of the first directions; checkpoints contain the directions.
 
     Errors: ValueError if the number or the width of the heads differs. Source: Peng et al., 2021, arXiv:2103.02143,
     section 3.1 and appendix A; the kernel: Cho and Saul, 2009, of degree 1.

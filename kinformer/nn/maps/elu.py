@@ -1,4 +1,4 @@
-"""ELU: elu(x) + 1, the simplest positive features."""
+"""ELU: the feature map elu(x) + 1 of linear attention, positive and without parameters."""
 
 import torch
 from jaxtyping import Float
@@ -10,13 +10,13 @@ from kinformer.core.function_transforms import is_transformed
 
 
 class ELU(FeatureMap):
-    """Positive features of the plain linear Transformer, without parameters and without randomness.
+    """Feature map of the first linear Transformer: positive, without parameters and without randomness.
 
     phi(x) = elu(x) + 1, which is x + 1 for x > 0 and exp(x) otherwise
 
-    Choose it as the simplest map, if the kernel need not estimate exp(q.k). The product q.k is not divided by sqrt(K).
-    Reads can only be merged with reads of the same map. Source: Katharopoulos et al., 2020, arXiv:2006.16236, equation
-    7.
+    Choose it as the simplest map, if phi(q).phi(k) need not estimate exp(q.k). The product q.k is not divided by
+    sqrt(K). Attention over one set of keys can be merged with attention over another only if both use this map. Source:
+    Katharopoulos et al., 2020, arXiv:2006.16236, equation 7.
     """
 
     by_vector = True
@@ -37,7 +37,7 @@ class ELU(FeatureMap):
 
 
 class ELUFeatures(torch.autograd.Function):
-    """ELU features with a backward pass that keeps only the features, which are kept anyway."""
+    """The features of `ELU` as an autograd function; its backward pass needs only the features, not x."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, x: Float[Tensor, "*n K"], maximum: Float[Tensor, "*n"]) -> Float[Tensor, "*n K"]:

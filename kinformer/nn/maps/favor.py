@@ -1,4 +1,4 @@
-"""FAVOR: positive random features of the softmax kernel."""
+"""FAVOR: positive random features that estimate exp(q.k / sqrt(K)), for linear attention."""
 
 import math
 from typing import Literal
@@ -21,24 +21,24 @@ SCALED_BY_CALL = Unrepeatable(
 
 
 class FAVOR(Directions):
-    """Positive random features of the softmax kernel exp(q.k / sqrt(K)), known as FAVOR+.
+    """Feature map of the Performer (FAVOR+): positive random features that estimate exp(q.k / sqrt(K)).
 
     phi(x) = exp(w.x - |x|^2 / 2) / sqrt(m) for m directions w, with x = q / K^(1/4) or x = k / K^(1/4)
 
-    Choose it for softmax attention at linear cost. The estimate of the kernel is right on average, up to `eps`. Each
-    vector is scaled by its own largest feature, and the scale is returned beside the features. No key therefore depends
-    on a later one, and no feature overflows. The lse estimates the lse of softmax, so reads can be merged with reads of
-    `Softmax`.
+    Choose it for an estimate of softmax attention at linear cost. The estimate of exp(q.k / sqrt(K)) is unbiased up to
+    `eps`. The features of each vector are divided by the largest of them, and this scale is returned beside the
+    features. No key therefore depends on a later one, and no feature overflows. The log-sum-exp of the weights
+    estimates the log-sum-exp of softmax, so the result can be merged with `Softmax` attention over other keys.
 
     eps: added to scaled features, so that sums are above 0; it is negligible beside a feature near the largest. The
         authors' TensorFlow code has 1e-6, their JAX code 1e-4. The paper's equation has 0, which makes the estimate
         unbiased. A query then reads nothing if its large features are tiny in every key.
-    hyperbolic: if True, use each direction with both signs. Half as many directions give the same number of features,
-        with a lower error.
-    stabiliser: "token" scales each vector by its own largest feature. The form of published code is "sequence" (with
-        `eps=1e-4`). It scales keys by the largest feature of the whole call and leaves |x|^2 / 2 in the feature.
-        Through eps, later keys and padding then affect a query. Float32 sums lose keys with |k|^2 / sqrt(K) above about
-        250.
+    hyperbolic: if True, use each direction w as w and -w, so that half as many directions give the same number of
+        features, with a lower error.
+    stabiliser: "token" divides the features of each vector by the largest of them. "sequence" (with `eps=1e-4`) is the
+        form of published code. It divides keys by the largest feature of the whole call and leaves exp(-|x|^2 / 2) in
+        the feature. Through eps, later keys and padding then affect a query. In float32, keys with |k|^2 / sqrt(K)
+        above about 250 then vanish from sums.
     k_dim, directions, orthogonal, lengths, redraw, seed: as in `Directions`; the paper redraws, and its code has 256
         directions.
 
@@ -92,14 +92,14 @@ class FAVOR(Directions):
 def shifted_exp(
     u: Float[Tensor, "*n F"], shift: Float[Tensor, "*n"], floor: Float[Tensor, "*n"] | Float[Tensor, ""]
 ) -> Float[Tensor, "*n F"]:
-    """Return exp(u + shift) + floor."""
+    """Return exp(u + shift) + floor, the features of `FAVOR`, and store only them for the backward pass."""
     if torch.compiler.is_compiling() or is_transformed():
         return (u + shift[..., None]).exp() + floor[..., None]
     return ShiftedExp.apply(u, shift, floor)
 
 
 class ShiftedExp(torch.autograd.Function):
-    """exp(u + shift) + floor in one array, with a backward pass that keeps only its result and the floor."""
+    """The autograd function of `shifted_exp`: exp(u + shift) + floor, which stores only result and floor."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, u: Tensor, shift: Tensor, floor: Tensor) -> Tensor:

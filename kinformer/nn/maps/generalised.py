@@ -1,4 +1,4 @@
-"""GeneralisedKernel: random features of other kernels than softmax."""
+"""GeneralisedKernel: a feature map with random directions and a kernel other than exp(q.k)."""
 
 import math
 from collections.abc import Callable
@@ -25,25 +25,26 @@ LEAST = 2.0**40  # times the smallest normal number: sums of this size are still
 
 
 class GeneralisedKernel(Directions):
-    """Random features of another kernel than softmax, the generalised attention of the Performer.
+    """Feature map of the Performer's generalised attention: any positive function of random projections.
 
     phi(x) = f(w.x) + eps for m directions w, with x = q / K^(1/4) or x = k / K^(1/4)
 
-    Choose it if a model is trained from scratch: the paper's best function is `relu`, which beats the estimate of
-    softmax on proteins. Reads can only be merged with reads of the same map.
+    Choose it if a model is trained from scratch: with `relu`, the paper's most accurate function, it is more accurate
+    on proteins than the estimate of softmax. Attention over one set of keys can be merged with attention over another
+    only if both use this map.
 
     f: function without negative values, because sums are divisors. The signed functions of the paper (cos, gelu, tanh,
-        the identity) are left out. "exp" stores the scale of each vector's largest feature separately, so that all
-        features stay finite.
-    eps: added to each feature, above 0, so that no vector is without features; 1e-3 in the authors' code.
+        the identity) are left out. With "exp" features are divided by the largest of each vector, and this scale is
+        kept separately, so that all features stay finite.
+    eps: number above 0 added to each feature, so that no vector has only features of 0; 1e-3 in the authors' code.
     k_dim, directions, orthogonal, lengths, redraw, seed: as in `Directions`.
 
     Errors: ValueError if `eps` is not positive and finite, or if the heads have another width than `k_dim`. Source:
     Choromanski et al., 2020, arXiv:2009.14794, section 4 and appendix D ("Performer-ReLU").
 
     Differences: the authors' code uses w.x / sqrt(m) for m directions. This class uses w.x / K^(1/4), as
-    performer-pytorch does. Relative to the features, eps is therefore K^(1/4) / sqrt(m) times as large here: 0.18 for
-    m=256 and K=64.
+    performer-pytorch does. The same eps is therefore smaller relative to the features here, by the factor K^(1/4) /
+    sqrt(m): 0.18 for m=256 and K=64.
     """
 
     by_vector = True

@@ -1,4 +1,4 @@
-"""RandomFeatures: features of random directions, and functions that draw the directions."""
+"""RandomFeatures: base classes of feature maps with random directions, and functions that make these."""
 
 import random
 from abc import abstractmethod
@@ -16,13 +16,14 @@ Lengths = Literal["normal", "equal"]
 
 
 class RandomFeatures(FeatureMap):
-    """Feature map with random directions, drawn from a seed and saved; base class.
+    """Base class of feature maps with random directions, which are made from a seed and saved.
 
-    Subclasses implement `draw`, and call `begin` once their sizes are known.
+    Linear attention projects queries and keys on these directions. Subclasses implement `draw`, and call `begin` once
+    their sizes are known.
 
-    redraw: number of training steps between draws, None for no new draw. `after_step` draws by seed and step, so that a
-        resumed training draws the same directions.
-    seed: seed of the first draw.
+    redraw: number of training steps after which new directions are made, None for never. They depend on seed and step
+        only, so that a resumed training has the same directions.
+    seed: seed of the first directions.
 
     Errors: ValueError if `redraw` is below 1.
     """
@@ -33,39 +34,38 @@ class RandomFeatures(FeatureMap):
     def __init__(self, redraw: int | None, seed: int):
         super().__init__()
         if redraw is not None and redraw < 1:
-            raise ValueError(
-                f"redraw={redraw}: expected a number of training steps of at least 1, or None to never draw again"
-            )
+            raise ValueError(f"redraw={redraw}: expected a number of training steps of at least 1, or None for never")
         self.redraw, self.seed = redraw, check_whole_number("seed", seed)
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
 
     @abstractmethod
     def draw(self, seed: int) -> Float[Tensor, "*heads m K"]:
-        """Return directions drawn from a seed."""
+        """Return random directions made from a seed."""
 
     def begin(self) -> None:
-        """Make the first draw; a subclass calls this once its sizes are known."""
+        """Make the first directions; a subclass calls this once its sizes are known."""
         self.register_buffer("directions", self.draw(self.seed))
 
     def after_step(self, progress: float, stats: Mapping[str, Tensor]) -> None:
-        """Count a training step, and draw new directions if they are due."""
+        """Count a training step, and make new random directions if `redraw` steps have passed."""
         if (seed := next_draw_seed(self.steps, self.redraw, self.seed)) is not None:
             self.directions.copy_(self.draw(seed))
 
 
 class Directions(RandomFeatures):
-    """Feature map with random directions w_1 .. w_m that all heads share; base class.
+    """Base class of feature maps with random directions w_1 .. w_m that all heads share.
 
     k_dim: width of a head, K.
-    directions: number of directions, m; more directions give a better estimate.
-    orthogonal: if True, each group of K directions is orthogonal, which lowers the error. If False, each direction is
-        drawn independently.
-    lengths: lengths of orthogonal directions. "normal" takes the lengths of normal vectors, which keeps the estimate
-        right on average. "equal" makes every length sqrt(K), the paper's regularised kernel. The authors' code offers
-        both.
+    directions: number of directions, m; more directions give an estimate with a lower error.
+    orthogonal: if True, the directions in each group of K are orthogonal, which lowers the error. If False, all
+        directions are independent.
+    lengths: lengths of orthogonal directions. "normal" takes lengths of normally distributed vectors, which keeps the
+        estimate unbiased. "equal" makes every length sqrt(K), the regularised kernel of the Performer paper. The
+        authors' code offers both.
     redraw, seed: as in `RandomFeatures`.
 
-    Errors: ValueError if the heads have another width, or if `lengths` is given for directions that are not orthogonal.
+    Errors: ValueError if the heads have another width than `k_dim`, or if `lengths` is given for directions that are
+    not orthogonal.
     """
 
     directions: Float[Tensor, "m K"]
@@ -86,9 +86,9 @@ class Directions(RandomFeatures):
         return self.directions.shape[0]
 
     def project(self, x: Float[Tensor, "B H T K"]) -> tuple[Float[Tensor, "B H T K"], Float[Tensor, "B H T m"]]:
-        """Return x / K^(1/4), and its products with the directions.
+        """Return x / K^(1/4), and the products of this scaled vector with the directions.
 
-        The product of two scaled vectors is then q.k / sqrt(K).
+        For a query and a key scaled in this way, the product is q.k / sqrt(K).
 
         Errors: ValueError if x has another width than `k_dim`.
         """
@@ -103,7 +103,7 @@ class Directions(RandomFeatures):
 
 
 class HeadDirections(RandomFeatures):
-    """Feature map with random normal directions for each key head; base class.
+    """Base class of feature maps with normally distributed random directions for each key head.
 
     heads: number of key heads.
     k_dim: width of a key.
@@ -132,7 +132,7 @@ class HeadDirections(RandomFeatures):
         return self.shape[1]
 
     def check(self, x: Float[Tensor, "B H T K"]) -> None:
-        """Raise a ValueError if x has another number or another width of heads."""
+        """Raise ValueError if x has another number of heads or another width than the directions."""
         heads, _, k_dim = self.shape
         if (x.shape[1], x.shape[3]) != (heads, k_dim):
             raise ValueError(
@@ -142,11 +142,11 @@ class HeadDirections(RandomFeatures):
 
 
 def next_draw_seed(steps: Int[Tensor, ""], every: int | None, seed: int) -> int | None:
-    """Count a training step, and return the seed of a new draw, or None if no draw is due.
+    """Count a training step; return the seed of new random numbers if they are due now, else None.
 
     steps: number of training steps so far, which is increased in place.
-    every: number of steps between draws, None for no new draw.
-    seed: seed of the first draw.
+    every: number of steps after which new numbers are due, None for never.
+    seed: seed of the first numbers.
     """
     steps += 1
     if not every or (step := int(steps)) % every:
@@ -156,13 +156,14 @@ def next_draw_seed(steps: Int[Tensor, ""], every: int | None, seed: int) -> int 
 
 
 def draw_directions(directions: int, k_dim: int, orthogonal: bool, seed: int, lengths: Lengths) -> Float[Tensor, "m K"]:
-    """Return random directions, one in each row: normal vectors or orthogonal groups.
+    """Return random directions, one in each row: independent normal vectors or orthogonal groups.
 
     directions: number of directions, m.
     k_dim: width of a direction, K.
-    orthogonal: if True, each group of K directions is orthogonal.
-    seed: seed of the draw.
-    lengths: lengths of orthogonal directions: "normal" as long as normal vectors, "equal" for sqrt(K).
+    orthogonal: if True, the directions in each group of K are orthogonal.
+    seed: seed of the random numbers.
+    lengths: lengths of orthogonal directions: "normal" for lengths of normally distributed vectors, "equal" for
+        sqrt(K).
     """
     draw = torch.Generator().manual_seed(seed)
     normal = torch.randn(directions, k_dim, generator=draw)

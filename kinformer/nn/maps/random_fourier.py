@@ -1,4 +1,4 @@
-"""RandomFourier: sines and cosines of random directions, the map of random feature attention."""
+"""RandomFourier: sines and cosines of random projections, the map of random feature attention."""
 
 import math
 from typing import Literal
@@ -12,36 +12,37 @@ from kinformer.nn.maps.random_features import HeadDirections
 
 
 class RandomFourier(HeadDirections):
-    """Sines and cosines of random directions that estimate a Gaussian kernel of unit vectors.
+    """Feature map of linear attention: sines and cosines that estimate a Gaussian kernel of unit vectors.
 
-    phi(x) = [sin(W x^), cos(W x^)] / sqrt(D), with x^ = x / |x|, W = sigma W~ and W~ drawn from a normal distribution
+    phi(x) = [sin(W x^), cos(W x^)] / sqrt(D), with x^ = x / |x|, W = sigma W~ and normal random W~
 
-    Choose it for attention near softmax at linear cost. The expected product of phi(x) and phi(y) is
+    Choose it for an estimate of softmax attention at linear cost. The expected product of phi(x) and phi(y) is
     exp(-|sigma (x^ - y^)|^2 / 2). On unit vectors this equals exp(sigma^2 x^.y^) of softmax, up to a constant that
     cancels. The product q.k is not divided by sqrt(K): `sigma`, learned per head and dimension, is the temperature.
 
-    Products may be negative. A read therefore divides by its sum, raised to at least `floor`, and has no lse. With few
-    directions a sum over few keys may be near 0, and rounding errors become visible. In bfloat16 the error is up to a
-    fifth for 16 to 32 directions, and a hundredth for 64.
+    Products of features may be negative. Attention therefore divides by their sum, raised to at least `floor`, and
+    returns no log-sum-exp. With few directions a sum over few keys may be near 0, and rounding errors become visible.
+    In bfloat16 the relative error is up to 1/5 for 16 to 32 directions, and 1/100 for 64.
 
     heads, k_dim: number and width of the key heads.
     directions: number of directions for each head, D.
     scale: factor of the features; 1 / sqrt(D) by default.
-    eps: added to |x|.
-    tau: divisor of W.
+    eps: added to |x| before the division by it.
+    tau: divisor of the matrix W.
     unit: if True, divide x by its norm, as the paper does. If False, products estimate the Gaussian kernel of x itself,
         as the random Fourier features of other libraries do (with sigma = K^(-1/4)).
-    floor: smallest divisor of a read, above 0.
-    clamp: "value" raises the sum to the floor; "magnitude" raises its absolute value.
-    redraw: number of training steps between draws, None for no new draw. The paper's training takes other directions at
-        every step (1), from a pool of 200 drawn before, so that heads do not rely on any. The last directions stay.
-    seed: seed of the first draw; checkpoints contain the directions.
+    floor: smallest divisor of an attention output, above 0.
+    clamp: "value" raises a sum below the floor to the floor; "magnitude" first takes its absolute value.
+    redraw: number of training steps after which new directions are made, None for never. The paper's training uses
+        other directions at every step (1), from a pool of 200 made before, so that heads do not rely on any of them.
+        After training the last directions stay.
+    seed: seed of the first directions; checkpoints contain the directions.
 
     Errors: ValueError if the number or the width of the heads differs, or if `floor`, `tau` or `scale` is not positive
     and finite. Source: Peng et al., 2021, arXiv:2103.02143, section 3.1.
 
-    Differences: the authors' code has scale 0.1, eps 1e-3 and a floor of 1. These values shrink the outputs of short
-    sequences, because 0.01 times few products stays below 1.
+    Differences: the authors' code has scale 0.1, eps 1e-3 and a floor of 1. These numbers shrink the outputs of short
+    sequences: each product has the factor 0.1 * 0.1, so a sum of few products stays below the floor of 1.
     """
 
     signed, levels, by_vector = True, False, True

@@ -1,4 +1,4 @@
-"""ReLU: max(x, 0), sparse features."""
+"""ReLU: the feature map max(x, 0) + eps of linear attention."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -8,15 +8,16 @@ from kinformer.core.feature_map import FeatureMap
 
 
 class ReLU(FeatureMap):
-    """Rectified features, without parameters and without randomness.
+    """Feature map of linear attention: rectified queries and keys, without parameters and randomness.
 
     phi(x) = max(x, 0) + eps
 
-    Choose it over `ELU` to tell keys apart. The kernel is not an estimate of exp(q.k), and q.k is not divided by
-    sqrt(K). Reads can only be merged with reads of the same map.
+    Choose it over `ELU` if attention weights should differ more between keys, since features are sparse. The product
+    phi(q).phi(k) is not an estimate of exp(q.k), and q.k is not divided by sqrt(K). Attention over one set of keys can
+    be merged with attention over another only if both use this map.
 
-    eps: added to each feature, above 0, so that no vector is without features. 1e-3 is the value of the Performer's
-        code for relu without directions.
+    eps: number above 0 added to each feature, so that no vector has only features of 0. The Performer's code has 1e-3
+        for relu without directions.
 
     Source: one of the maps of kernelised attention in Lin et al., 2021, arXiv:2106.04554, section 4.2.
     """

@@ -1,4 +1,4 @@
-"""Trigonometric: sines and cosines that estimate the softmax kernel, as a baseline for FAVOR+."""
+"""Trigonometric: sines and cosines that estimate exp(q.k / sqrt(K)), as a baseline for FAVOR+."""
 
 import math
 
@@ -12,20 +12,22 @@ from kinformer.nn.maps.random_features import Directions, Lengths
 
 
 class Trigonometric(Directions):
-    """Sine and cosine features of exp(q.k / sqrt(K)), to compare with the positive features of FAVOR+.
+    """Sine and cosine feature map that estimates exp(q.k / sqrt(K)), to compare with FAVOR+.
 
     phi(x) = exp(|x|^2 / 2) [sin(w.x), cos(w.x)] / sqrt(m) for m directions w, with x = q / K^(1/4) or x = k / K^(1/4)
 
-    Choose `FAVOR` for attention. The estimate of this map is right on average, but its products may be negative. If the
-    kernel is small, as in most of attention, the error is not in proportion to the kernel. The error is then of the
-    size of exp((|q|^2 + |k|^2) / (2 sqrt(K))). Up to about a right angle between query and key, this map is the better
-    of the two. `RandomFourier` normalises queries and keys, and so has no prefactors.
+    For models choose `FAVOR`, whose features are positive. The estimate of this map is unbiased, but its products may
+    be negative. If exp(q.k / sqrt(K)) is small, as for most pairs, the error is not small in proportion. It is then of
+    the size of exp((|q|^2 + |k|^2) / (2 sqrt(K))). If the angle between query and key is below about 90 degrees, this
+    map has the smaller error of the two. `RandomFourier` normalises queries and keys, and so has no factor exp(|x|^2 /
+    2).
 
-    floor: smallest divisor of a read, above 0, for sums divided by the query's prefactor and the largest prefactor of
-        its keys. A smaller or negative sum is raised to the floor. The result then depends on that largest prefactor.
-        Its gradient treats the prefactor as a constant, as code that subtracts a detached maximum does. The key learns
-        as if the floor grew with the prefactor, and all other gradients are exact. The prefactor of a query cancels in
-        every read and has no gradient. The kernel from phi(q) and its constant therefore has no gradient by |q|.
+    floor: smallest divisor of an attention output, above 0. It applies to the sum of products divided by the prefactor
+        exp(|x|^2 / 2) of the query and by the largest prefactor of its keys. A smaller or negative sum is raised to the
+        floor. The result then depends on that largest prefactor, and its gradient treats this prefactor as a constant,
+        as code that subtracts a detached maximum does. The key learns as if the floor grew with this prefactor, and all
+        other gradients are exact. The prefactor of a query cancels in the output and has no gradient. The estimate of
+        the kernel therefore has no gradient by |q|.
     k_dim, directions, orthogonal, lengths, redraw, seed: as in `Directions`.
 
     Errors: ValueError if the heads have another width than `k_dim`. Source: Choromanski et al., 2020, arXiv:2009.14794,

@@ -1,1 +1,1 @@
-"""Memories, which let a layer read hidden states of the past."""
+"""Memories of hidden states of earlier segments, which an attention layer reads as keys."""

@@ -1,4 +1,4 @@
-"""BySlots, ByTokens: positions of compressed states for a layer's pattern and bias."""
+"""BySlots, ByTokens: positions that a compressive memory gives its compressed states."""
 
 from abc import ABC, abstractmethod
 
@@ -12,16 +12,18 @@ from kinformer.core.example import Example
 
 
 class CompressedPositions(nn.Module, ABC):
-    """Base class of rules for the positions of compressed states.
+    """Base class of rules that give positions to the compressed states of a compressive memory.
 
-    `limits` says whether a batch's limits apply to compressed states.
+    A layer's pattern and bias use these positions. Subclasses implement `lookback` and `forward`.
+
+    limits: whether the limits of a batch (`ctx.only`) apply to compressed states.
     """
 
     limits: bool
 
     @abstractmethod
     def lookback(self, compressed: int, rate: int, length: int) -> int:
-        """Return the number of positions before the memory that all compressed states cover together.
+        """Return the number of positions before the memory that the compressed states take together.
 
         compressed: number of compressed states.
         rate: number of tokens per compressed state.
@@ -32,16 +34,17 @@ class CompressedPositions(nn.Module, ABC):
     def forward(self, pos: Int[Tensor, "B C"], first: Int[Tensor, "B 1"]) -> Int[Tensor, "B C"]:
         """Return the positions of the compressed states, oldest first.
 
-        pos: position of the first token of each state; -1 if the slot is empty.
-        first: position before which the compressed states stand.
+        pos: position of the first token that each state summarises; -1 if it is empty.
+        first: position of the oldest state that is not compressed.
         """
 
 
 class BySlots(CompressedPositions):
-    """One position per compressed state, directly before the memory, as in the paper.
+    """Positions of compressed states: one for each state, directly before the memory, as in the paper.
 
-    Choose it for the paper's distances and the shorter range of a relative bias. Slots move at the end of a segment, so
-    no pattern of tokens applies to them: a batch's `ctx.only` is refused.
+    Choose it for the distances of the paper: a compressed state counts as one token, and a relative bias needs a
+    smaller range. The position of a state changes at the end of each segment, so the limits of a batch on tokens cannot
+    apply: `ctx.only` is refused.
 
     Source: Rae et al., 2019, arXiv:1911.05507, section 3.
     """
@@ -58,11 +61,11 @@ class BySlots(CompressedPositions):
 
 
 class ByTokens(CompressedPositions):
-    """Fixed position of each compressed state: the position of its first token.
+    """Positions of compressed states: always the position of the first token that a state summarises.
 
     Distances are in tokens, so a batch's limits apply. Choose it if rows contain several packed documents, or if
-    episodes begin in the middle of a row. The pattern reaches back `rate` positions for each slot, in whole segments.
-    It is this package's own form.
+    episodes begin in the middle of a row. For each compressed state the pattern reaches back `rate` more positions,
+    rounded up to whole segments. The paper has no such form; it is a choice of this library.
     """
 
     limits = True

@@ -1,4 +1,4 @@
-"""Compressions of old states: pooling, convolution, dilated convolution, and selection by use."""
+"""Compressions of a memory's old hidden states: pooling, convolutions, and selection by attention."""
 
 import torch
 from jaxtyping import Float, Int
@@ -17,7 +17,7 @@ from kinformer.nn.memories.compressive import Compressive
 
 
 class MeanPool(Compression):
-    """Mean of each block of `rate` states.
+    """Compression of old hidden states: the mean of each block of `rate` states.
 
     rate: number of states that become one.
 
@@ -34,7 +34,7 @@ class MeanPool(Compression):
 
 
 class MaxPool(Compression):
-    """Elementwise maximum of each block of `rate` states.
+    """Compression of old hidden states: the elementwise maximum of each block of `rate` states.
 
     rate: number of states that become one.
 
@@ -52,12 +52,13 @@ class MaxPool(Compression):
 
 
 class StridedConv(Compression):
-    """Convolution with kernel and stride `rate`.
+    """Compression of old hidden states: a convolution with kernel and stride `rate`.
 
-    With AttentionReconstruction it is the paper's best compression. It starts as the mean of each block, because a
-    random mixture is noise that short trainings do not overcome. The paper does not specify the start.
+    With `AttentionReconstruction` as its loss it gives the lowest perplexity of the paper's compressions. Its initial
+    weights give the mean of each block, because a random mixture is noise that short trainings do not overcome. The
+    paper does not specify initial weights.
 
-    d: width of a state.
+    d: width of a hidden state.
     rate: number of states that become one.
 
     Source: Rae et al., 2019, arXiv:1911.05507, section 3.2.
@@ -77,20 +78,20 @@ class StridedConv(Compression):
 
 
 class DilatedConv(Compression):
-    """Dilated convolutions of 3 states with ReLU, then one convolution with kernel and stride `rate`.
+    """Compression of old hidden states: dilated convolutions with ReLU, then one with stride `rate`.
 
-    Choose it if related tokens are further apart than `rate`. The convolutions see zeros beyond the states that leave
-    the memory together. A compressed state therefore depends on sum(dilations) tokens on either side of its block, and
-    a batch's limits do not prevent this. It starts at random, because its ReLUs allow no start as a plain mean. Choose
-    `StridedConv` for short trainings.
+    Choose it if related tokens are further apart than `rate`. A dilated convolution combines three states. A compressed
+    state therefore depends on sum(dilations) tokens on either side of its block, and limits of a batch (`ctx.only`) do
+    not prevent this. Beyond the states that leave the memory together the convolutions read zeros. The initial weights
+    are random, since with ReLUs no weights give a plain mean. Choose `StridedConv` for short trainings.
 
-    d: width of a state.
+    d: width of a hidden state.
     rate: number of states that become one.
     dilations: dilation of each convolution of 3 states.
 
     Source: Rae et al., 2019, arXiv:1911.05507, section 3.2.
 
-    Differences: the paper names dilated convolutions but not their layers; the layers are this package's choice.
+    Differences: the paper names dilated convolutions but not their number and sizes, which are choices of this library.
     """
 
     def __init__(self, d: int, rate: int, dilations: tuple[int, ...] = (1, 2)):
@@ -108,12 +109,13 @@ class DilatedConv(Compression):
 
 
 class MostUsed(Compression):
-    """Selection of one in `rate` states: the ones with the most attention per query, in their old order.
+    """Compression of old hidden states: one in `rate` is kept, the ones that received the most attention.
 
-    It has no parameters. It needs the mechanism's `received_attention`. If two states have equal attention, the earlier
-    one survives.
+    The kept states stay in order, and the attention is the mean weight per query that could read the state. It has no
+    parameters. The mechanism must be able to compute the attention that each key receives (`received_attention`). If
+    two states have equal attention, the earlier one is kept.
 
-    rate: number of states per survivor.
+    rate: number of old states for each state that is kept.
 
     Source: Rae et al., 2019, arXiv:1911.05507, section 3.2.
     """

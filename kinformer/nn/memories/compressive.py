@@ -30,14 +30,14 @@ ONE = (
 
 
 class CompressiveStates(NamedTuple):
-    """State of a compressive memory: recent layer inputs, their use, and compressed states.
+    """State of a `Compressive` memory: recent layer inputs, their attention, and compressed states.
 
     x: layer inputs of the memory and the current segment.
-    pos: position of each layer input; -1 marks an empty slot.
+    pos: position of each layer input; -1 marks an unused place.
     used: attention that each layer input received so far.
     old: compressed states.
-    left: states that left the memory last, if a loss needs them.
-    now: next position of each row.
+    left: layer inputs that left the memory at the end of the last segment, if a loss needs them.
+    now: position of the next token of each row.
     """
 
     x: Float[Tensor, "B C D"]
@@ -49,23 +49,23 @@ class CompressiveStates(NamedTuple):
 
 
 class Compressive(Memory):
-    """Memory of layer inputs and compressed older states for segments of `length` tokens.
+    """Memory of layer inputs and, before them, of compressed older ones, for segments of `length` tokens.
 
-    Choose it if a Transformer-XL's memory is too short. With a compression of rate c, a layer reads length + memory + c
-    * compressed tokens back, at the cost of length + memory + compressed. The states that leave the memory are
-    compressed at the end of a segment. Give the mechanism `Causal() & memory.reads`. Decoding compresses too, so train
-    and eval mode have the same state.
+    Choose it if the memory of a Transformer-XL is too short. If a compression makes one state of c, information reaches
+    back length + memory + c * compressed tokens, at the cost of length + memory + compressed keys. The hidden states
+    that leave the memory are compressed at the end of a segment. The pattern of the layer's mechanism must be `Causal()
+    & memory.reads`, with this object as `memory`. Decoding compresses too, so train and eval mode have the same state.
 
     length: number of tokens of a segment, a multiple of the rate.
     memory: number of tokens before the segment that are kept uncompressed.
     compressed: number of compressed states that are kept.
     compression: module that makes one state of each `compression.rate` states.
-    loss: loss that trains the compression in train mode, reported in aux under its key. The model's own loss does not
-        train the compression. As in the paper, a segment learns from the states that leave the memory at its end. If
-        memory < length, a part of these states are its own tokens, which its first tokens may not know. The segment
-        then learns from the states that left at its start.
-    places: positions of compressed states: `BySlots()`, as in the paper, counts each as one position; `ByTokens()` lets
-        a batch's limits apply to them.
+    loss: loss that trains the compression in train mode, reported as an aux value under its key. The model's own loss
+        does not train the compression. As in the paper, the loss of a segment is over the states that leave the memory
+        at its end. If memory < length, some of these states belong to the segment itself, and its first tokens may not
+        read them. The loss is then over the states that left at the start of the segment.
+    places: positions of compressed states: `BySlots()`, as in the paper, counts each as one position; with `ByTokens()`
+        the limits of a batch (`ctx.only`) apply to them.
 
     Errors: ValueError if segments do not divide into blocks, or if the compression has weights but no loss. ValueError
     if the width or the rate of the loss, or the width of the layer, differs from the compression. ValueError with
@@ -155,7 +155,7 @@ class Compressive(Memory):
             )
         if ctx.only is not None and not self.places.limits:
             raise ValueError(
-                f"ctx.only={ctx.only} limits tokens, but BySlots() numbers compressed states by slots. Pass "
+                f"ctx.only={ctx.only} limits tokens, but BySlots() gives compressed states no token positions. Pass "
                 "places=ByTokens() to the Compressive memory"
             )
         plan = update_slots(state.pos, state.now, ctx, self.near)
@@ -174,7 +174,7 @@ class Compressive(Memory):
 
         state: state after the layer read it.
         ctx: context of the call.
-        received_attention: function that returns the attention that each key received.
+        received_attention: function that returns the attention that each key received in this call.
         """
         x, slot_pos, used, old, left, now = state
         slots = slot_pos.shape[1] - ctx.pos.shape[1]

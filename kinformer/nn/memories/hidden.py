@@ -1,4 +1,4 @@
-"""Hidden: a memory of the layer inputs of earlier segments, as in a Transformer-XL."""
+"""Hidden: a memory of a layer's inputs in earlier segments, as in a Transformer-XL."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -15,11 +15,11 @@ from kinformer.core.patterns.segment import Segment
 
 
 class HiddenStates(NamedTuple):
-    """Layer inputs of the memory with their absolute positions.
+    """State of a `Hidden` memory: layer inputs of earlier tokens with their absolute positions.
 
     x: layer inputs.
-    pos: position of each layer input; -1 marks an empty slot.
-    now: next position of each row.
+    pos: position of each layer input; -1 marks an unused place.
+    now: position of the next token of each row.
     """
 
     x: Float[Tensor, "B C D"]
@@ -28,22 +28,23 @@ class HiddenStates(NamedTuple):
 
 
 class Hidden(Memory):
-    """Memory of the layer inputs before each segment of `length` tokens, read without gradients.
+    """Memory of layer inputs before each segment of `length` tokens; no gradient flows into it.
 
-    Choose it, with a relative bias, for text longer than a layer can hold. Give the mechanism the same set of keys,
-    `Causal() & Segment(length, memory)`. Decoding with a cache of keys then reads exactly the keys of training. Use
-    `Causal() & Band(n)` with n <= memory if each query should read the same number of keys.
+    Choose it, with a relative bias, for text that is too long to be read at once. The pattern of the layer's mechanism
+    must have the same set of keys, `Causal() & Segment(length, memory)`. Decoding with a cache of keys then reads
+    exactly the keys of training. Use `Causal() & Band(n)` with n <= memory if each query should read the same number of
+    keys.
 
-    Chunks may differ from segments. The layer cuts a chunk at the end of a segment, and gradients flow through a whole
-    segment, however it was cut and with any batch mates.
+    The chunks of a row, one per call, may differ from segments. The layer cuts a chunk at the end of a segment.
+    Gradients flow through a whole segment, however it was cut into chunks and whatever the other rows are.
 
     length: number of tokens of a segment.
     memory: number of tokens before the segment that are kept. Pass a function without arguments if the number changes
-        by itself, as the reach of a learned span does. It is not a weight: to change it, change the layer's pattern
-        too, or build a layer with another memory and load the weights.
+        in training, as the reach of a learned span does. The number is not saved with the weights: to change it, change
+        the layer's pattern too, or build a layer with another memory and load the weights.
 
     Errors: ValueError if length is below 1 or memory below 0. ValueError if a layer's pattern reads more than the
-    memory keeps, when the layer is built or, after a later change, when a row begins.
+    memory keeps. It is raised when the layer is built or, after a later change, when a row begins.
 
     Source: Dai et al., 2019, arXiv:1901.02860, section 3.2.
     """
@@ -57,7 +58,7 @@ class Hidden(Memory):
 
     @property  # derived, because a memory may be set to another number
     def reads(self) -> Segment:  # type: ignore[override]
-        """Pattern of the current segment and the memory before it."""
+        """Pattern of the tokens that are stored: the query's segment and the memory before it."""
         return Segment(self.length, self.memory() if callable(self.memory) else self.memory)
 
     def start(self, spec: StateSpec, width: int) -> HiddenStates:

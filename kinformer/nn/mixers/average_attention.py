@@ -14,7 +14,7 @@ from kinformer.core.tokenwise import check_tokenwise
 
 
 class AverageState(NamedTuple):
-    """Sum and number of a row's tokens so far.
+    """Decoding state of an `AverageAttention`: sum and number of a row's tokens so far.
 
     total: sum of the tokens, in float32 or better.
     tokens: number of tokens in each row.
@@ -29,23 +29,25 @@ class AverageAttention(Layer):
 
     h_j = i_j * y_j + f_j * g_j,   g_j = FFN((y_1 + .. + y_j) / j),   [i_j; f_j] = sigmoid(W [y_j; g_j] + b)
 
-    Choose it in a decoder if every step must have the same cost at any row length. Its state is a sum and a count. A
-    whole row costs d^2 per token, without a matrix of pairs. All tokens have the same weight, so it cannot look
-    anything up. Choose `LinearAttention` if content must determine the weights, and attention if the weights must be
-    sharp. It treats array order as time, and padding does not count in any mean. The block adds the residual and the
-    norm: `PostNorm(AverageAttention(d, MLP(d)), ...)` is the paper's LayerNorm(y + h).
+    Choose it in a decoder if every step must have the same cost at any row length. Here y_j is token j. The decoding
+    state is a sum and a count. A whole row costs about d^2 multiplications per token, without a matrix of pairs. All
+    earlier tokens have the same weight, so the layer cannot select one by its content. Choose `LinearAttention` if
+    content must determine the weights, and softmax attention if few tokens must get nearly all the weight. The layer
+    treats array order as time, and padding does not count in any mean. The block adds the residual and the norm:
+    `PostNorm(AverageAttention(d, MLP(d)), ...)` is the paper's LayerNorm(y + h).
 
     d: width of a token.
     feedforward: the FFN, a layer that processes each token separately; None uses the mean itself.
-    gate: whether there is a gate; False gives g_j, the paper's ablation.
+    gate: whether there is a gate; False returns g_j, the paper's ablation.
     bias: whether the gate has a bias.
 
-    Errors: ValueError without `ctx.run`, with `ctx.only` or `ctx.also` (a mean cannot be restricted), or if
-    `feedforward` mixes tokens.
+    Errors: ValueError without `ctx.run`, with `ctx.only` or `ctx.also` (a mean of all earlier tokens allows no limits),
+    or if `feedforward` mixes tokens.
 
     Source: Zhang et al., 2018, arXiv:1805.00631, section 3.1, equations 1 to 3.
 
-    Differences: the paper multiplies whole rows by a matrix of pairs. Here they are a cumulative sum.
+    Differences: the paper multiplies a whole row by a matrix of pairs to get the means. This class uses a cumulative
+    sum.
     """
 
     def __init__(self, d: int, feedforward: Layer | None = None, *, gate: bool = True, bias: bool = True):
@@ -81,7 +83,7 @@ class AverageAttention(Layer):
         """Return the mean of all tokens up to each one (0 if there is none) and the state after them.
 
         x: tokens.
-        state: sum and count of earlier tokens, or None.
+        state: sum and count of earlier tokens; None if there are none.
         ctx: context with the positions; padding does not count.
         """
         real = ctx.pos >= 0

@@ -1,4 +1,4 @@
-"""LSTM: a recurrent network as a layer, the baseline for every memory."""
+"""LSTM: a recurrent network as a layer, a baseline for models with a memory."""
 
 import math
 from typing import NamedTuple
@@ -18,7 +18,7 @@ Pair = tuple[Tensor, Tensor]
 
 
 class LSTMState(NamedTuple):
-    """Hidden state and memory cells of each layer after the last real token.
+    """State of an `LSTM`: hidden state and memory cells of each of its layers after the last real token.
 
     h: hidden states.
     c: memory cells.
@@ -34,10 +34,10 @@ class LSTM(Layer):
     i, f, o = sigmoid(W [x_t; h_(t-1)]), g = tanh(W' [x_t; h_(t-1)]),
     c_t = f * c_(t-1) + i * g, h_t = o * tanh(c_t)
 
-    Choose it as the baseline of models with a memory. Its state has 2 d numbers per layer for any row length, and a
-    step costs 16 d^2 operations per layer. The content of the state fades unless a gate learns to keep it. Choose
-    attention if the model must look something up. It treats array order as time and runs one step after the other.
-    Padding does not change the state.
+    Choose it as a baseline for models with a memory. Its state has 2 d numbers per layer for any row length, and a
+    token costs 16 d^2 operations per layer. The content of the state decays unless a gate learns to keep it. Choose
+    attention if the model must find an earlier token by its content. The LSTM treats array order as time and computes
+    one token after the other. Padding does not change the state.
 
     d: width of x and of each layer's hidden state.
     depth: number of layers.
@@ -45,12 +45,12 @@ class LSTM(Layer):
     forget: number added to the initial biases of the forget gates. At first the cells keep sigmoid(`forget`) of their
         values at each step: half for 0; 95 percent for 3, so about a quarter is left after 30 steps.
 
-    Errors: ValueError without `ctx.run`, with `ctx.only` or `ctx.also` (a state cannot be restricted), or if depth is
-    below 1.
+    Errors: ValueError without `ctx.run`, with `ctx.only` or `ctx.also` (a state of all past tokens allows no limits),
+    or if depth is below 1.
 
-    Source: Hochreiter and Schmidhuber, 1997, "Long short-term memory", with the forget gate of Gers et al., 2000;
-    its start: Jozefowicz et al., 2015, "An empirical exploration of recurrent network architectures", ICML; dropout:
-    Zaremba et al., 2014, arXiv:1409.2329.
+    Source: Hochreiter and Schmidhuber, 1997, "Long short-term memory", with the forget gate of Gers et al., 2000; its
+    initial weights: Jozefowicz et al., 2015, "An empirical exploration of recurrent network architectures", ICML;
+    dropout: Zaremba et al., 2014, arXiv:1409.2329.
     """
 
     def __init__(self, d: int, depth: int = 1, *, dropout: float = 0.0, forget: float = 0.0):

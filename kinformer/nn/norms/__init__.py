@@ -1,1 +1,1 @@
-"""Norms, which keep the scale of hidden states."""
+"""Norms, which bring the features of each token to a common scale."""

@@ -9,7 +9,7 @@ from kinformer.core.checks import check_at_least, check_in_range
 
 
 class LayerNorm(nn.LayerNorm):
-    """PyTorch's layer normalisation over the features of each token: the usual choice.
+    """PyTorch's layer normalisation over the features of each token, as in the original Transformer.
 
     y = (x - mean) / sqrt(variance + eps) * gain + shift
 

@@ -1,1 +1,1 @@
-"""Patterns: sets of keys that each query reads, one per file. Compose them with & | ~ and Heads."""
+"""Patterns: sets of keys that each query reads. Combine them with & (both), | (either), ~ and Heads."""

@@ -13,14 +13,14 @@ from kinformer.nn.patterns.strided import Strided
 class Axial(Spelled):
     """Axial attention: each query reads the positions of an array that differ from it along one axis only.
 
-    Positions number the array in raster order. In an image of shape (rows, columns), axis 1 reads the query's own row,
-    `Block(columns)`, and axis 0 its own column. Choose it for images and other arrays, and alternate the axes from
-    layer to layer. Two layers connect all positions of an image, at a cost of rows + columns keys for each query.
-    `Axial(shape, 0) | Axial(shape, 1)` reads both axes in one layer.
+    Positions number the array in raster order: along the last axis first. In an image of shape (rows, columns), a query
+    with axis 1 reads its row, as with `Block(columns)`, and with axis 0 its column. Choose it for images and other
+    arrays, and alternate the axes from layer to layer. Two layers connect all positions of an image, at a cost of rows
+    + columns keys for each query. `Axial(shape, 0) | Axial(shape, 1)` reads both axes in one layer.
 
-    Under `Causal()`, no number of such layers reaches the positions that are above the query and further right. Use an
-    `AxialDecoder`, which hands whole rows down. Two layers of `Causal() & (Axial(shape, 0) | Band(columns))` also reach
-    them, through the row above.
+    Under `Causal()`, however many layers of axis 0 and 1 are stacked, no information reaches a query from positions
+    above it and further right. Use an `AxialDecoder`, which gives each row the outputs for the whole row above. Two
+    layers of `Causal() & (Axial(shape, 0) | Band(columns))` also reach these positions, through the row above.
 
     shape: sizes of the axes, the slowest axis first.
     axis: index of the axis that is read, from 0.

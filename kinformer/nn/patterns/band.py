@@ -16,8 +16,8 @@ class Band(Pattern):
 
     i - left <= j <= i + right
 
-    Choose it if near tokens matter most, and join `Tokens` and `Rows` to it for global tokens. `Band(w)` reads w keys
-    on each side and the query itself. `Causal() & Band(w - 1)` is a decoder's window of the last w keys, with the query
+    Choose it if near tokens matter most, and add `| Tokens(n) | Rows(n)` for global tokens. `Band(w)` reads w keys on
+    each side and the query itself. `Causal() & Band(w - 1)` is a decoder's window of the last w keys, with the query
     itself. `Band(w, -1)` reads w keys before the query, without the query itself.
 
     left: number of positions before the query; negative if the window begins after the query.

@@ -1,4 +1,4 @@
-"""Block: the query's own block and its neighbour blocks."""
+"""Block: the keys of the query's block and of blocks beside it."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from kinformer.core.pattern import Index, Pattern
 
 @dataclass(frozen=True)
 class Block(Pattern):
-    """Local attention by blocks: each query reads its own block and some blocks before and after it.
+    """Local attention by blocks: each query reads its block of tokens and some blocks before and after it.
 
     i // size - back <= j // size <= i // size + ahead
 

@@ -9,12 +9,12 @@ from kinformer.core.patterns.blocks import Blocks
 
 @dataclass(frozen=True)
 class Blockwise(Spelled):
-    """Blockwise attention: each query block reads one key block, given by a permutation.
+    """Blockwise attention: the queries of a block read the keys of one block, given by a permutation.
 
     j // size = permutation[i // size]
 
-    Choose it for BlockBERT, which gives each head a permutation: `Heads(Blockwise(..), ..)`. Queries and keys in blocks
-    beyond the permutation form no pairs.
+    Choose it for BlockBERT, which gives each head a permutation: `Heads(Blockwise(..), ..)`. Queries in blocks beyond
+    the permutation read nothing, and keys there are not read.
 
     permutation: key block that each query block reads.
     size: number of positions in a block.

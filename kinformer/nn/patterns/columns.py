@@ -1,4 +1,4 @@
-"""Columns: summary positions at the end of every block, read by all queries."""
+"""Columns: keys at the end of every block, read by all queries."""
 
 from dataclasses import dataclass
 
@@ -12,16 +12,17 @@ from kinformer.core.pattern import Index, Pattern
 
 @dataclass(frozen=True)
 class Columns(Pattern):
-    """Summary positions: every query reads the same few positions at the end of every block.
+    """Summary keys: every query reads the same few positions at the end of every block.
 
     block - offset - summary <= j mod block < block - offset
 
-    Choose it as a part of other patterns: `Fixed` joins it to the query's own block.
+    Here j is the position of the key. Choose it as a part of other patterns: `Fixed` is this pattern or the query's
+    block.
 
     block: number of positions in a block.
     summary: number of positions that are read in each block.
-    offset: number of positions between them and the end of the block. Heads with different offsets read different parts
-        of the block.
+    offset: number of positions between these and the end of the block. Heads with different offsets read different
+        parts of the block.
 
     Errors: ValueError if summary + offset > block.
     Source: Child et al., 2019, arXiv:1904.10509, section 4.3.

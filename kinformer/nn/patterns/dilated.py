@@ -1,4 +1,4 @@
-"""Dilated: a sliding window with gaps."""
+"""Dilated: a sliding window with gaps between its keys."""
 
 from dataclasses import dataclass
 
@@ -10,13 +10,13 @@ from kinformer.nn.patterns.strided import Strided
 
 @dataclass(frozen=True)
 class Dilated(Spelled):
-    """Sliding window with gaps: it reaches further than `Band` with the same number of keys.
+    """Sliding window with gaps: with the same number of keys it reaches further than `Band`.
 
     (i - j) mod dilation = 0 and |i - j| <= window * dilation
 
-    Choose it for some heads, beside heads that read all near tokens. In the upper layers, the paper gives it to two
-    heads, as in `Heads(Dilated(32, 2), Dilated(32, 2), Band(32), Band(32))`. A decoder uses
-    `Causal() & Dilated(window, dilation)`.
+    Choose it for some heads, beside heads that read all near tokens. In the upper layers of the paper two heads have
+    it, as in `Heads(Dilated(32, 2), Dilated(32, 2), Band(32), Band(32))`. A decoder uses `Causal() & Dilated(window,
+    dilation)`.
 
     window: number of keys on each side.
     dilation: distance between neighbouring keys, in positions; 1 leaves no gaps.

@@ -1,4 +1,4 @@
-"""Fixed: the query's own block and the summary positions of all blocks."""
+"""Fixed: the query's block, and a few summary keys at the end of every block."""
 
 from dataclasses import dataclass
 
@@ -9,16 +9,18 @@ from kinformer.nn.patterns.columns import Columns
 
 @dataclass(frozen=True)
 class Fixed(Spelled):
-    """Fixed pattern of the Sparse Transformer: the query's own block and the summaries of all blocks.
+    """Fixed pattern of the Sparse Transformer: the query's block and the last keys of every block.
 
     j // block = i // block or block - offset - summary <= j mod block < block - offset
 
-    The Sparse Transformer uses `Causal() & Fixed(block, summary)`. Choose it for text, which `Strided` suits less. The
-    paper found it best if heads read different summaries: `Causal() & Heads(Fixed(128, 8), Fixed(128, 8, 8))`.
+    The Sparse Transformer uses `Causal() & Fixed(block, summary)`. Choose it for text; `Strided` is for data with a
+    period, such as images. The paper found the quality highest if heads read different summaries: `Causal() &
+    Heads(Fixed(128, 8), Fixed(128, 8, 8))`.
 
     block: number of positions in a block.
-    summary: number of positions in each block that all queries read; the paper's c, 8 to 32 for blocks of 128 or 256.
-    offset: number of positions between the summary and the end of its block.
+    summary: number of summary keys, positions of each block that all queries read; the paper's c, 8 to 32 for blocks of
+        128 or 256.
+    offset: number of positions between the summary keys and the end of their block.
 
     Errors: ValueError if summary + offset > block.
     Source: Child et al., 2019, arXiv:1904.10509, section 4.3.

@@ -1,4 +1,4 @@
-"""Grid: a rectangular neighbourhood in an image."""
+"""Grid: attention to a rectangular neighbourhood in an image."""
 
 from dataclasses import dataclass
 from functools import reduce
@@ -32,17 +32,17 @@ class _Around(Pattern):
 
     @property
     def raster(self) -> Raster:
-        """Order of the positions."""
+        """The order in which positions number the pixels of the image."""
         return Raster(self.width, self.block)
 
     @property
     def queries(self) -> Raster:
-        """Order of the blocks; all queries of a block read the same keys."""
+        """The order of the blocks of queries; all queries of a block read the same keys."""
         return Raster(self.width // self.block[1])
 
     @property
     def block_reach(self) -> tuple[int, int]:
-        """Distance to the furthest block that holds a key, in rows and columns of blocks."""
+        """Distance from a query's block to the furthest block with a key, in rows and columns of blocks."""
         rows, columns = self.block
         return -(-self.rows // rows), min(self.width // columns - 1, -(-self.columns // columns))
 
@@ -107,21 +107,21 @@ class Grid(_Around):
 
     |row(i) - row(j)| <= rows and |column(i) - column(j)| <= columns
 
-    Choose it for images instead of `Band`, since a window over the raster order misses the pixel above the query
-    unless it spans a whole row.
+    Choose it for images instead of `Band`, since a window over positions in raster order contains the pixel above the
+    query only if it is as long as a row.
 
     Positions follow the image row by row. With a `block`, positions follow it block by block, and distances are counted
     from the edges of the query's block. All queries of a block then read the same keys, and `Causal() & Grid(...)` is
     `Image2D`.
 
-    If the rows of the image are wide, the pattern is read sparsely: one window for each row of blocks, up to four
-    windows.
+    Costs: in images with wide rows, keys between the rows of the neighbourhood are not computed. Each row of blocks is
+    read as one window, for up to four windows.
 
     width: number of positions in a row of the image. A pixel with three channels that are generated one by one has
         three positions.
     rows: number of rows above and below that are read.
     columns: number of positions to the left and to the right that are read.
-    block: rows and columns of a block.
+    block: rows and columns of a block; (1, 1) for no blocks.
 
     Errors: ValueError if width is not a multiple of the columns of a block.
     Source: 'block local and 2D' among the extended patterns in the survey of Lin et al., 2021, arXiv:2106.04554,

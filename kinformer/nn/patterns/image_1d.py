@@ -14,11 +14,11 @@ class Image1D(Spelled):
 
     j <= i and j >= (i // block) * block - memory
 
-    The pattern is `Causal() & Segment(block, memory)`. Choose it for any long sequence. In an image it sees whole rows
-    above the query if the memory is long enough; `Image2D` sees more rows with the same number of keys.
+    The pattern is `Causal() & Segment(block, memory)`. Choose it for any long sequence. In an image a query reads whole
+    rows above it if the memory is long enough; with `Image2D` it reads parts of more rows with the same number of keys.
 
     block: number of positions in a query block, the paper's l_q.
-    memory: number of positions before the block that all of its queries read, the paper's l_m.
+    memory: number of positions before the block that all queries of the block read, the paper's l_m.
 
     Source: Parmar et al., 2018, arXiv:1802.05751, section 3.3.
 

@@ -15,8 +15,8 @@ class Image2D(Spelled):
     it and memory[1] columns on each side. A query reads itself and the earlier positions of its block and this area.
 
     Choose it for images, and `Image1D` for other long sequences. Positions follow the order of generation: blocks from
-    left to right and from top to bottom, and row by row inside a block. A model reads its image in this order by
-    `Raster`.
+    left to right and from top to bottom, and row by row inside a block. `Raster` reorders the pixels of an image in
+    this way for a model.
 
     width: number of positions in a row of the image. A pixel with three channels that are generated one by one has
         three positions.

@@ -1,4 +1,4 @@
-"""Marked: global tokens that are chosen for each row of a batch."""
+"""Marked: global tokens given by a mask for each row of a batch."""
 
 from dataclasses import dataclass
 
@@ -80,13 +80,13 @@ class Marked(Spelled):
 
 
 def read_mask(mask: Tensor, b: Index, x: Index) -> Tensor:
-    """Return mask[b, x], and False for positions x beyond the mask."""
+    """Return mask[b, x] for rows b and positions x, and False for positions beyond the mask."""
     last = mask.shape[1] - 1
     return mask[b, torch.as_tensor(x).clamp(max=last)] & torch.as_tensor(x <= last)
 
 
 def some_or_every(mask: Tensor, lo: Tensor, hi: Tensor) -> tuple[Tensor, Tensor]:
-    """Return whether any row of `mask` marks any position of lo..hi, and whether all rows mark all."""
+    """Return whether any row of `mask` is True at a position of lo..hi, and whether all rows are at all."""
     before, end = F.pad(mask.cumsum(1), (1, 0)), mask.shape[1]
     count = before[:, (hi + 1).clamp_max(end)] - before[:, lo.clamp_max(end)]
     return (count > 0).any(0), (count == hi - lo + 1).all(0)

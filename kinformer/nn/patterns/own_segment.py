@@ -1,4 +1,4 @@
-"""OwnSegment: ETC's hard masks, which keep some directions of reading within a segment."""
+"""OwnSegment: ETC's hard masks: between global and long tokens, pairs must share a segment."""
 
 from dataclasses import dataclass
 
@@ -14,14 +14,16 @@ from kinformer.nn.patterns.pieces import PIECES, cuts
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OwnSegment(Pattern):
-    """ETC's hard masks: pairs in the named directions must share a segment, all other pairs are allowed.
+    """ETC's hard masks: pairs in the named directions must share a segment; other pairs are allowed.
 
-    Choose it for global tokens that should read only their own sentence. Pass it as `Context(only=OwnSegment(...))`.
-    `GlobalTokens(layer, n, hard=("g2l",))` makes it from the label "segment".
+    Global tokens stand for segments, such as sentences, of the long tokens, which are the text. Choose it for global
+    tokens that should read only their own sentence. Pass it as `Context(only=OwnSegment(...))`. `GlobalTokens(layer, n,
+    hard=("g2l",))` makes it from the label "segment".
 
     ids: segment of each absolute position [B P]; positions beyond P belong to no segment.
     n: number of global tokens, at positions 0 .. n - 1.
-    pieces: directions that are limited, from reader to key: "g2l" from global to long tokens, "l2g" back, "l2l", "g2g".
+    pieces: directions that are limited, from query to key: "g2l" from global to long tokens, "l2g" from long to global,
+        "l2l" between long, "g2g" between global tokens.
 
     Source: Ainslie et al., 2020, arXiv:2004.08483, section 3.3 (hard g2l masks); l2g too in the authors' code.
     """
@@ -55,7 +57,12 @@ class OwnSegment(Pattern):
 
 
 def pieces_of(name: str, pieces: tuple[str, ...]) -> tuple[str, ...]:
-    """Return `pieces`; raise ValueError with `name` if it is not a tuple of names of pieces."""
+    """Return `pieces`, or raise ValueError if it is not a tuple of "g2g", "g2l", "l2g" and "l2l".
+
+    A piece is a direction between global (g) and long (l) tokens.
+
+    name: name of the argument, for the message.
+    """
     if not isinstance(pieces, tuple):
         raise ValueError(f"{name}={pieces!r} must be a tuple of {' or '.join(map(repr, PIECES))}")
     for piece in pieces:

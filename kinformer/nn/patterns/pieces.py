@@ -19,14 +19,15 @@ PIECES = ("g2g", "g2l", "l2g", "l2l")  # from reader to key: g is global, l is l
 class Pieces(Pattern):
     """ETC's four masks: one pattern for each direction between global tokens and long tokens.
 
-    Global tokens stand at positions 0 .. n - 1, and the long tokens of a text follow them. Each piece numbers its
-    global tokens from 0 and its long tokens from 0, so long tokens keep the text's own positions.
-
-    Choose it if the directions need different limits. As the limit of a batch, write
-    `Context(only=Pieces(n, l2l=Document(ids), g2l=...))`; `GlobalTokens` and `GlobalNodes` use it without a shift.
+    Global tokens stand at positions 0 .. n - 1, and the long tokens of a text follow them. In the pattern of each
+    direction, called a piece, global tokens have positions from 0 and long tokens have positions from 0. So long tokens
+    keep their positions in the text. Choose it if the directions need different limits. As the limit of a batch, write
+    `Context(only=Pieces(n, l2l=Document(ids), g2l=...))`. `GlobalTokens` and `GlobalNodes`, which put tokens before a
+    text, use it as it is.
 
     n: number of global tokens.
-    g2g, g2l, l2g, l2l: pattern of each piece, from reader to key: g is global, l is long; all pairs unless given.
+    g2g, g2l, l2g, l2l: pattern of each direction from query to key, with g for global and l for long; by default all
+        pairs.
 
     Source: Ainslie et al., 2020, arXiv:2004.08483, section 3.2.
 
@@ -76,7 +77,10 @@ class Pieces(Pattern):
 
 
 def cuts(n: int, *ends: Index) -> Iterator[tuple[str, Tensor, list[Tensor]]]:
-    """Yield the name of each piece, whether blocks of pairs have a part in it, and the ends of that part.
+    """Yield for blocks of pairs the name of each piece, whether they have pairs in it, and which.
+
+    A piece is a direction between global and long tokens, such as "g2l". The pairs are given by the first and last
+    positions of their queries and keys.
 
     n: number of global tokens.
     ends: first and last positions of the blocks: q_lo, q_hi, k_lo, k_hi.

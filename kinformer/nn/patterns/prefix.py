@@ -1,4 +1,4 @@
-"""Prefix: the first n keys, read by every query."""
+"""Prefix: the first n keys, which every query reads."""
 
 from dataclasses import dataclass
 
@@ -13,8 +13,8 @@ class Prefix(Spelled):
 
     j < n
 
-    Choose it for a prefix language model: with `Causal() | Prefix(n)`, the first n tokens read each other in both
-    directions.
+    Choose it for a prefix language model (one that reads a given text both ways, then writes): with `Causal() |
+    Prefix(n)`, the first n tokens read each other in both directions.
 
     n: number of tokens in the prefix.
 

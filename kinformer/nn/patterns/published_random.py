@@ -1,4 +1,4 @@
-"""PublishedRandom: BigBird's random blocks as its published code draws them."""
+"""PublishedRandom: BigBird's random blocks as its published code chooses them."""
 
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,27 +13,28 @@ from kinformer.nn.patterns.random import count_drawn, draws, is_any_of, of_all
 
 @dataclass(frozen=True)
 class PublishedRandom(Pattern):
-    """BigBird's random blocks as its published code draws them, on both sides of the query.
+    """BigBird's random blocks as its published code chooses them, on both sides of the query.
 
-    Each query block draws `keys` key blocks without repetition from first .. among - 1, outside its window. The range
-    does not depend on the query, and a shorter row reads only the blocks that it has. No query draws a later block, so
-    paths to later blocks lead through global tokens. A key block need not read the query block that drew it.
+    Each block of queries reads `keys` different random blocks of keys from first .. among - 1, outside its window. The
+    range does not depend on the query; in a shorter row, blocks beyond its end are missing. No query reads a random
+    block from `among` on, so paths to later blocks lead through global tokens. If one block reads another, the other
+    need not read the first.
 
-    Choose it to repeat the published model. `Random` draws from all earlier blocks instead.
+    Choose it to repeat the published model. `Random` chooses from all earlier blocks instead.
 
-    keys: number of blocks that a query block draws; it reads all if no more are left.
+    keys: number of random blocks for each query block; if fewer may be chosen, it reads all of them.
     block: number of positions in a block.
-    seed: seed of the draw; the authors' code uses the number of the layer.
-    among: end of the range of blocks that may be drawn; the authors' code draws from its first 1,024 positions, 16
+    seed: seed of the random choice; the authors' code uses the number of the layer.
+    among: end of the range of blocks that may be chosen; the authors' code chooses from the first 1,024 positions, 16
         blocks of 64.
-    first: number of blocks at the front that are global, and so are not drawn.
-    window: number of blocks on either side of the query's block that are read anyway, and so are not drawn.
-    head: head with the draw that all heads use; None for one draw per head.
+    first: number of blocks at the front that are global, and so are not chosen.
+    window: number of blocks on either side of the query's block that are read anyway, and so are not chosen.
+    head: index of the head whose random blocks all heads read; None gives each head its own.
 
     Source: Zaheer et al., 2020, arXiv:2007.14062, appendix D, and the authors' code.
 
-    Differences: the draw is integer arithmetic on (seed, head, query block, number of the draw), as in `Random`. The
-    authors' code draws by numpy, and so draws other blocks.
+    Differences: the random blocks follow by integer arithmetic from seed, head and query block, as in `Random`. The
+    authors' code uses numpy, and so chooses other blocks.
     """
 
     keys: int
@@ -57,7 +58,7 @@ class PublishedRandom(Pattern):
         return is_any_of(column, self.draw_blocks(h if self.head is None else self.head, row))
 
     def draw_blocks(self, h: Index, row: Tensor) -> list[Tensor]:
-        """Return the blocks that query block `row` draws, one tensor for each draw; -1 for no block."""
+        """Return the random blocks that query block `row` reads, one tensor for each of them; -1 for none."""
         return draw_outside_window(self.keys, self.seed, h, row, self.first, self.among, self.window)
 
     def _window_size(self, row: Tensor) -> Tensor:
@@ -89,16 +90,16 @@ class PublishedRandom(Pattern):
 def draw_outside_window(
     keys: int, seed: int, h: Index, row: Tensor, first: int, among: Index, window: int
 ) -> list[Tensor]:
-    """Return the blocks that query blocks draw from first .. among - 1, outside their windows.
+    """Return random blocks for query blocks, from first .. among - 1 and outside their windows.
 
-    The result has one tensor for each draw; -1 stands for no block.
+    The result has one tensor for each of the `keys` random blocks; -1 stands for no block.
 
-    keys: number of draws.
-    seed: seed of the draw.
+    keys: number of random blocks for each query block.
+    seed: seed of the random choice.
     h: head.
     row: query blocks.
     first, among: begin and end of the range of blocks.
-    window: number of blocks on either side of the query's block that are not drawn; -1 allows the query's block too.
+    window: number of blocks on either side of the query's block that are not chosen; -1 allows the query's block too.
     """
     lo, gap = window_of(row, first, among, window)
     ranks = draws(keys, seed, h, row, among - first - gap)
@@ -107,7 +108,7 @@ def draw_outside_window(
 
 
 def window_of(row: Tensor, first: int, among: Index, window: int) -> tuple[Tensor, Tensor]:
-    """Return the first block of the window of each query block, and the number of blocks in the window.
+    """Return the first block and the number of blocks of the window around each query block.
 
     row: query blocks.
     first, among: begin and end of the range of blocks; the window is cut to it.

@@ -1,4 +1,4 @@
-"""Random: a few random earlier blocks for each query block."""
+"""Random: a few random earlier blocks of keys for each block of queries."""
 
 import operator
 from collections.abc import Callable
@@ -16,30 +16,32 @@ _MASK = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class Random(Pattern):
-    """BigBird's random blocks: each query block reads `keys` random blocks up to its own.
+    """BigBird's random blocks: each block of queries reads `keys` random blocks up to its own.
 
-    Blocks are drawn without repetition from first .. i // block - back. A query block with no more than `keys` blocks
-    to draw from reads them all. The draw is integer arithmetic on the key (seed, head, query block, number of the
-    draw). It is therefore the same on every machine, for every length and every chunk. A checkpoint only needs the
-    arguments.
+    The blocks differ from each other and are chosen from first .. i // block - back, where i is the query. A query
+    block that has no more than `keys` blocks to choose from reads them all. The choice follows by integer arithmetic
+    from seed, head, query block and the number of the choice. It is therefore the same on every machine, for every
+    length and every chunk, and is not stored in checkpoints.
 
-    Choose it beside a window and global tokens, to shorten the paths between far tokens. For encoders,
-    `RandomKeys` draws the same number of blocks for all queries, from whole rows.
+    Choose it beside a window and global tokens, to shorten the paths between far tokens. For encoders, `RandomKeys`
+    chooses the same number of blocks for all queries, from whole rows.
 
-    keys: number of blocks that a query block draws.
+    keys: number of random blocks for each query block.
     block: number of positions in a block.
-    seed: seed of the draw.
-    symmetric: True lets a key block also read the query blocks that drew it, for encoders. Earlier queries then read
-        more blocks, because a pattern does not know the end of a row. With n blocks, block i reads about
-        keys * (1 + ln(n / i)) blocks. If keys=3 and n=1,024, these are 19, 10 and 3 for i = 5, 100 and 1,000.
-    first, back: limits of the draw, to leave out blocks that global tokens or a window already read. A decoder may use
-        `Causal() & (Block(64, 2) | Tokens(64) | Random(3, 64, first=1, back=3))`, and an encoder
-        `Block(64, 1, 1) | Tokens(64) | Rows(64) | Random(3, 64, symmetric=True, first=1, back=2)`.
-    head: head with the draw that all heads use; None for one draw per head.
+    seed: seed of the random choice.
+    symmetric: True lets each block also be read by the blocks that it chose, for encoders: if block 9 chose block 2,
+        queries of block 2 read block 9. Earlier queries then read more blocks, because a pattern does not know the end
+        of a row. With n blocks, block i reads about keys * (1 + ln(n / i)) blocks. If keys=3 and n=1,024, these are 19,
+        10 and 3 for i = 5, 100 and 1,000.
+    first, back: limits of the choice: no block before `first`, and none of the last `back` blocks up to the query's.
+        They leave out blocks that are read anyway, as global tokens or in a window. A decoder may use `Causal() &
+        (Block(64, 2) | Tokens(64) | Random(3, 64, first=1, back=3))`, and an encoder `Block(64, 1, 1) | Tokens(64) |
+        Rows(64) | Random(3, 64, symmetric=True, first=1, back=2)`.
+    head: index of the head whose random blocks all heads read; None gives each head its own.
 
     Source: Zaheer et al., 2020, arXiv:2007.14062, section 2.
 
-    Differences: the published code draws from a fixed range of blocks on both sides of the query; see
+    Differences: the published code chooses from a fixed range of blocks on both sides of the query; see
     `PublishedRandom`.
     """
 
@@ -66,7 +68,7 @@ class Random(Pattern):
         return allowed | is_any_of(row, self.draw_blocks(h, column)) if self.symmetric else allowed
 
     def draw_blocks(self, h: Index, row: Tensor) -> list[Tensor]:
-        """Return the blocks that query block `row` draws, one tensor for each draw; -1 for no block."""
+        """Return the random blocks that query block `row` reads, one tensor for each of them; -1 for none."""
         numbers = draws(self.keys, self.seed, h, row, row - self.back - self.first + 1)
         return [torch.where(number < 0, -1, number + self.first) for number in numbers]
 
@@ -104,14 +106,15 @@ class Random(Pattern):
 
 
 def draws(keys: int, seed: int, h: Index, row: Index, count: Index) -> list[Tensor]:
-    """Return `keys` different random numbers from 0 .. count - 1, one tensor for each draw.
+    """Return `keys` different random numbers from 0 .. count - 1 for each query block, a tensor for each.
 
-    If count is at most `keys`, the draws are all of these numbers, and then -1. Floyd's method draws without
-    repetition: draw n is uniform in 0..top, and a number that is taken already is replaced by top itself.
+    If count is at most `keys`, the result has all of these numbers, and then -1. Floyd's method avoids repetition:
+    number n is uniform in 0..top, where top grows by 1 with n, and a number that was chosen before is replaced by top
+    itself.
 
-    keys: number of draws.
-    seed, h, row: seed, head and query blocks, which are the key of the draw.
-    count: number of numbers to draw from.
+    keys: number of random numbers.
+    seed, h, row: seed, head and query blocks, which determine the numbers.
+    count: number of numbers to choose from.
     """
     chosen: list[Tensor] = []
     last = torch.as_tensor(count) - 1
@@ -125,7 +128,7 @@ def draws(keys: int, seed: int, h: Index, row: Index, count: Index) -> list[Tens
 
 
 def is_any_of(x: Tensor, numbers: list[Tensor]) -> Tensor:
-    """Return whether x equals any of the numbers."""
+    """Return whether x equals any of the numbers, place by place."""
     return reduce(operator.or_, (x == number for number in numbers))
 
 
@@ -133,13 +136,13 @@ Draw = Callable[[Tensor], list[Tensor]]  # from query blocks to the blocks that 
 
 
 def count_drawn(draw: Draw, top: Tensor, bottom: Tensor, left: Tensor, right: Tensor, itself: bool = True) -> Tensor:
-    """Count the blocks of left..right that the query blocks top..bottom draw.
+    """Count the random choices of query blocks top..bottom that fall into key blocks left..right.
 
     The function waits for the device once, to learn the largest number of query blocks.
 
-    draw: function that returns the drawn blocks of query blocks.
+    draw: function that returns the random blocks of query blocks.
     top, bottom, left, right: first and last query blocks, first and last key blocks.
-    itself: False leaves out blocks that drew themselves.
+    itself: False leaves out blocks that chose themselves.
     """
     count = torch.zeros((), dtype=torch.long, device=top.device)
     for step in range(int((bottom - top).max()) + 1):
@@ -151,9 +154,10 @@ def count_drawn(draw: Draw, top: Tensor, bottom: Tensor, left: Tensor, right: Te
 
 
 def of_all(count: Tensor, top: Tensor, bottom: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-    """Return whether any pair of top..bottom and left..right is counted, and whether all pairs are.
+    """Return whether some and whether all pairs of query blocks and key blocks are read.
 
     count: number of pairs that are read.
+    top, bottom, left, right: first and last query blocks, first and last key blocks.
     """
     return count > 0, count == (bottom - top + 1) * (right - left + 1)
 

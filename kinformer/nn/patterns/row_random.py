@@ -1,4 +1,4 @@
-"""RowRandom: each query block reads the same number of random key blocks, from the whole row."""
+"""RowRandom: each block of queries reads the same number of random key blocks, from the whole row."""
 
 from dataclasses import dataclass, replace
 
@@ -15,23 +15,24 @@ from kinformer.nn.patterns.tail import check_one_each
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RowRandom(Pattern):
-    """Random blocks of a row: each query block reads `keys` random key blocks of its whole row.
+    """Random blocks of a row: each block of queries reads `keys` random key blocks of its whole row.
 
-    Blocks are drawn without repetition from first .. blocks[b] - 1, outside the window. If no more than `keys` blocks
-    are left, the query reads all of them. The draw is integer arithmetic on seed, head, query block, number of the draw
-    and number of blocks. It is therefore the same on every machine and needs no storage.
+    The blocks differ from each other and are chosen from first .. blocks[b] - 1, outside the window; b is the row of
+    the batch. If no more than `keys` blocks are left, the query reads all of them. The choice follows by integer
+    arithmetic from seed, head, query block, number of the choice and number of blocks. It is therefore the same on
+    every machine and needs no storage.
 
-    Choose it for encoders; `Random` reads only earlier blocks and needs no length of a row. Pass it as
-    `Context(also=...)`. `RandomKeys` makes it for whole rows.
+    Choose it for encoders; `Random` reads only earlier blocks and needs no length of a row. Pass it for a batch as
+    `Context(also=...)`, which adds its pairs to the pattern of a layer. The wrapper `RandomKeys` does so by itself.
 
-    blocks: number of blocks of each row that may be drawn [B 1].
-    keys: number of key blocks that a query block draws.
+    blocks: end of the range of blocks of each row that may be chosen [B 1].
+    keys: number of random key blocks for each query block.
     block: number of positions in a block.
-    seed: seed of the draw.
-    first: number of blocks at the front that are not drawn, because every query reads them anyway.
-    window: number of blocks on either side of the query's block that are not drawn, because the query reads them
+    seed: seed of the random choice.
+    first: number of blocks at the front that are not chosen, because every query reads them anyway.
+    window: number of blocks on either side of the query's block that are not chosen, because the query reads them
         anyway; -1 allows the query's own block too.
-    head: head with the draw that all heads use; None for one draw per head.
+    head: index of the head whose random blocks all heads read; None gives each head its own.
 
     Source: the atomic random pattern of Lin et al., 2021, arXiv:2106.04554, section 4.1.1.
     """

@@ -1,4 +1,4 @@
-"""Shifted: a pattern moved behind n new positions."""
+"""Shifted: a pattern moved by n positions, to make room for n new tokens in front."""
 
 from dataclasses import dataclass
 
@@ -19,11 +19,11 @@ class Shifted(Pattern):
 
     Query i reads key j if i >= n, j >= n, and query i - n reads key j - n under `pattern`.
 
-    Choose it if a layer puts tokens of its own before the row. Limits that a batch gives by position then still hold.
-    Pairs with a new position are not in the set; add them by `| Tokens(n) | Rows(n)`.
+    Choose it if a layer puts new tokens before the row. Limits of a batch that depend on positions, such as documents,
+    then still apply to the same tokens. Pairs with a new token are not in the set; add them by `| Tokens(n) | Rows(n)`.
 
     pattern: pattern that is moved.
-    n: number of new positions.
+    n: number of new tokens.
     """
 
     pattern: Pattern
@@ -72,11 +72,13 @@ class Shifted(Pattern):
 
 
 def shift_context(ctx: Context, n: int) -> Context:
-    """Return the context of the same tokens behind n new tokens.
+    """Return the context of the same tokens if n new tokens stand before them.
 
-    Positions and the limits of the batch move by n; padding stays -1.
+    Positions grow by n, and the limits of the batch move with them; padding stays -1. The new tokens themselves are not
+    in the result.
 
     ctx: context of the tokens without the new ones.
+    n: number of new tokens.
     """
     only, also = (None if limit is None else Shifted(limit, n) for limit in (ctx.only, ctx.also))
     pos = ctx.pos + n * (ctx.pos >= 0)

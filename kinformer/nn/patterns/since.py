@@ -1,4 +1,4 @@
-"""Since: no key before a given position."""
+"""Since: each query reads no key before a given position."""
 
 from dataclasses import dataclass
 
@@ -12,14 +12,16 @@ from kinformer.core.pattern import Index, Pattern
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Since(Pattern):
-    """Lower limit of keys: each query reads no key before a position of its own.
+    """Lower limit of keys: no query reads keys before a position that is given for this query.
 
     j >= first[b, i]
 
-    Choose it for episodes or documents that start in the middle of a row. Pass it as `Context(only=Since(first))`. The
-    result of `cover` is only a bound if `first` decreases along a row.
+    Here b is the row of the batch, i the query and j the key. Choose it for episodes or documents that start in the
+    middle of a row. Pass it as `Context(only=Since(first))`. If `first` decreases along a row, more blocks of pairs
+    than necessary are computed under a mask.
 
-    first: earliest position that each absolute position reads [B P]; queries beyond P read nothing.
+    first: for each query position the earliest key position that it reads [B P]; queries from position P on read
+        nothing.
     """
 
     first: Int[Tensor, "B P"]

@@ -1,4 +1,4 @@
-"""Star: a ring of satellites around a relay, which reads all and is read by all."""
+"""Star: tokens that read their neighbours, and a relay token that reads all and is read by all."""
 
 from dataclasses import dataclass
 
@@ -11,15 +11,16 @@ from kinformer.nn.patterns.tokens import Tokens
 
 @dataclass(frozen=True)
 class Star(Spelled):
-    """Star-Transformer's pattern: satellites read their neighbours and a relay, and the relay reads all.
+    """Star-Transformer's pattern: tokens read their neighbours and a relay token; the relay reads all.
 
     i = 0 or j = 0 or |i - j| <= 1
 
-    Position 0 is the relay. If n is given, satellites 1 and n also read each other, which closes the ring. Positions
-    beyond n then read nothing and are not read. Without n, the satellites are an open row of any length.
+    Position 0 is the relay; the other tokens are called satellites. If n is given, satellites 1 and n also read each
+    other, which closes the ring. Positions beyond n then read nothing and are not read. Without n, the satellites are
+    an open row of any length.
 
-    Choose it to connect any two tokens in two layers, with about four keys for each query. `star_transformer` uses a
-    relay outside the text, and closes the ring at the end of each row.
+    Choose it to connect any two tokens in two layers, with about four keys for each query. The model `star_transformer`
+    instead has a relay outside the text, and closes the ring at the end of each row.
 
     n: number of satellites in a closed ring; None for an open row of any length.
 

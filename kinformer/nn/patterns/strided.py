@@ -1,4 +1,4 @@
-"""Strided: every n-th position."""
+"""Strided: every n-th key, counted from the query."""
 
 from dataclasses import dataclass
 
@@ -16,9 +16,9 @@ class Strided(Pattern):
 
     (i - j) mod stride = 0
 
-    Choose it for data with a period of `stride`, such as the rows of an image, and `Fixed` for text. With a window it
-    is the strided Sparse Transformer. One head uses `Causal() & (Band(stride) | Strided(stride))`, several heads
-    `Causal() & Heads(Band(stride), Strided(stride))`.
+    Choose it for data with a period of `stride`, such as the rows of an image, and `Fixed` for text. Together with a
+    window it is the strided Sparse Transformer: `Causal() & (Band(stride) | Strided(stride))` if each head has both
+    parts, `Causal() & Heads(Band(stride), Strided(stride))` if heads take turns.
 
     stride: distance between neighbouring keys, in positions.
 

@@ -16,7 +16,8 @@ class TailKeys(Pattern):
 
     j >= first[b]
 
-    Pass it as `Context(also=TailKeys(first))`. Choose `Tail` if the tokens should also read all.
+    Here j is the key and b the row of the batch. Pass it as `Context(also=TailKeys(first))`. Choose `Tail` if these
+    tokens should also read all keys.
 
     first: first position of the global keys in each row [B 1].
     """
@@ -40,7 +41,8 @@ class TailRows(Pattern):
 
     i >= first[b]
 
-    Pass it as `Context(also=TailRows(first))`. Choose `Tail` if all queries should also read these tokens.
+    Here i is the query and b the row of the batch. Pass it as `Context(also=TailRows(first))`. Choose `Tail` if all
+    queries should also read these tokens.
 
     first: first position of the global queries in each row [B 1].
     """
@@ -65,7 +67,7 @@ class Tail(Spelled):
     i >= first[b] or j >= first[b]
 
     Choose it if rows have different lengths, and `Tokens` and `Rows` for global tokens at the front. Pass it as
-    `Context(also=Tail(first))`. `GlobalEnds` makes it from the last block of each row.
+    `Context(also=Tail(first))`. The wrapper `GlobalEnds` does so by itself for the last block of each row.
 
     first: first position of the global tokens in each row [B 1].
 
@@ -83,7 +85,11 @@ class Tail(Spelled):
 
 
 def check_one_each(name: str, first: Tensor) -> None:
-    """Raise ValueError with `name` if `first` does not hold one position for each row."""
+    """Raise ValueError if `first` does not have shape [B, 1], one position for each row.
+
+    name: name of the argument, for the message.
+    first: tensor to check.
+    """
     if check_position_table(name, first).shape[1] != 1:
         raise ValueError(f"{name} has the wrong shape: got {list(first.shape)}, expected one position per row, [B, 1]")
 

@@ -54,7 +54,11 @@ class Tokens(Pattern):
 
 
 def check_token_positions(name: str, n: int | tuple[int, ...]) -> None:
-    """Raise ValueError with `name` if n is neither a number of positions nor a tuple of positions."""
+    """Raise ValueError if n is neither a number of positions nor a tuple of positions.
+
+    name: name of the argument, for the message.
+    n: argument to check.
+    """
     if isinstance(n, tuple):
         check_whole_numbers(name, n, 0)
     else:
@@ -62,7 +66,7 @@ def check_token_positions(name: str, n: int | tuple[int, ...]) -> None:
 
 
 def marked_positions(n: int | tuple[int, ...]) -> tuple[int, ...]:
-    """Return the first n positions, or the given ones in order and without repetition."""
+    """Return the positions that n stands for: 0 .. n - 1, or the given ones, sorted without repetition."""
     return tuple(range(n)) if isinstance(n, int) else tuple(sorted(set(n)))
 
 
@@ -77,7 +81,7 @@ def is_any_of(x: Index, n: int | tuple[int, ...]) -> Tensor:
 
 
 def some_or_every(lo: Tensor, hi: Tensor, marked: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Return whether any position of lo..hi is marked, and whether all of them are."""
+    """Return whether any position of lo..hi is one of `marked`, and whether all of them are."""
     at = torch.tensor(marked, dtype=lo.dtype, device=lo.device)
     count = torch.searchsorted(at, hi.contiguous(), right=True) - torch.searchsorted(at, lo.contiguous())
     return count > 0, count == hi - lo + 1

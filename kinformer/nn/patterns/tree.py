@@ -15,13 +15,14 @@ from kinformer.core.span_tree import HIGHEST, Node, end_of_spans_before, first_s
 class Tree(Pattern):
     """BP-Transformer's graph over a binary tree: tokens read spans, and spans read their tokens.
 
-    Positions are the nodes of the tree in post-order, as `core/span_tree.py` numbers them. A token reads itself and, on
-    either side, k spans of each level from the tokens up. Each level begins at the outer end of the level
-    below. If the level below ends in the middle of a span, the first of the k is the other half of that span. A token
-    thus reads the whole row by about 2 k log2(length / k) spans. A span reads all of its tokens.
+    A span is a run of 2^m tokens at level m of the tree; tokens have level 0. Positions number tokens and spans in
+    post-order: each span after its tokens (`core/span_tree.py`). A token reads itself and, on either side, k spans of
+    each level, from level 0 up. Seen from the token, each level begins at the end of the level below. If the level
+    below ends in the middle of a span, the first of the k spans is the other half of that span. A token thus reads the
+    whole row by about 2 k log2(length / k) spans. A span reads all of its tokens.
 
     Choose it for long rows if near tokens need fine detail. `Causal() & Tree(k)` is the causal form: a token reads only
-    spans that end before it, and a span holds no later token. `SpanNodes` puts spans into a row.
+    spans that end before it, and a span holds no later token. The wrapper `SpanNodes` adds the spans to a row.
 
     k: number of spans of each level on either side.
 

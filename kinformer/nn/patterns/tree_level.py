@@ -1,4 +1,4 @@
-"""TreeLevel: tokens read the spans of one level of a tree."""
+"""TreeLevel: tokens read the spans (runs of tokens) of one level of a binary tree."""
 
 from dataclasses import dataclass
 
@@ -12,10 +12,11 @@ from kinformer.core.span_tree import end_of_spans_before, first_span_after
 
 @dataclass(frozen=True)
 class TreeLevel(Pattern):
-    """One level of `Tree(k)`: tokens read spans of this level, both numbered from 0.
+    """One level of `Tree(k)` (BP-Transformer): tokens read spans of this level, both numbered from 0.
 
-    Choose it to read a tree level by level: neighbouring tokens read runs of neighbouring spans, so the pairs lie in
-    few blocks. `TreeSoftmax` uses it to gather the spans that neighbouring tokens read.
+    A span of level m is a run of 2^m tokens. Choose it to compute a tree level by level: neighbouring tokens read runs
+    of neighbouring spans, so the pairs lie in few blocks. The mechanism `TreeSoftmax` uses it to gather the spans that
+    neighbouring tokens read.
 
     k: number of spans of the level on either side.
     level: level of the spans; level 0 is the tokens, and each token then reads itself too.
@@ -50,7 +51,10 @@ class TreeLevel(Pattern):
         return start, start if self.causal else 2 * first_span_after(token, self.k, self.level + 1)
 
     def hull(self, first: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
-        """Return begin and end of the shortest run that holds all spans read by the tokens first..last."""
+        """Return the shortest run of spans that has all spans read by the tokens first..last.
+
+        The result is the first span of the run and the span after its last.
+        """
         begin, end = self._ends(first), self._ends(last)
         return begin[0][0], end[-1][1]
 

@@ -1,1 +1,1 @@
-"""Poolers, which reduce the vectors of a row to one vector."""
+"""Poolers, which reduce the vectors of a row's tokens to one vector for the row."""

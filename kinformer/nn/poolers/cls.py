@@ -1,4 +1,4 @@
-"""CLSPooler: the vector of an extra token at the start of the row."""
+"""CLSPooler: one vector for a row from an extra token at its start."""
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -10,11 +10,12 @@ from kinformer.core.pooler import Pooler
 class CLSPooler(Pooler):
     """Vector of an extra [CLS] token before the row, through a linear layer and tanh.
 
-    The model adds this token itself. BERT pools in this way.
+    It represents the whole row, and a classifier reads it. The model adds the token before it reads the row (method
+    `rows`). BERT pools in this way.
 
     d: width of a vector.
 
-    Errors: ValueError if rows have no such token.
+    Errors: ValueError if rows have no token at all.
 
     Source: Devlin et al., 2018, arXiv:1810.04805, section 3.
     """

@@ -1,4 +1,4 @@
-"""MaxPooler: the elementwise maximum of a row's vectors."""
+"""MaxPooler: one vector for a row, the elementwise maximum of its tokens' vectors."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -8,7 +8,10 @@ from kinformer.core.pooler import Pooler
 
 
 class MaxPooler(Pooler):
-    """Elementwise maximum of a row's vectors; 0 for an empty row. Choose it if one token decides."""
+    """Elementwise maximum of a row's token vectors; 0 for an empty row.
+
+    Choose it if a single token can determine the result for the row.
+    """
 
     def forward(self, y: Float[Tensor, "B T D"], real: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:
         if not y.shape[1]:

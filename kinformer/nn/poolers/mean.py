@@ -1,4 +1,4 @@
-"""MeanPooler: the mean of a row's vectors."""
+"""MeanPooler: one vector for a row, the mean of its tokens' vectors."""
 
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -7,9 +7,9 @@ from kinformer.core.pooler import Pooler, sum_tokens
 
 
 class MeanPooler(Pooler):
-    """Mean of a row's vectors.
+    """Mean of a row's token vectors.
 
-    Choose it to train from scratch, because every token contributes from the first step.
+    Choose it to train from scratch, because every token contributes from the first training step on.
     """
 
     def forward(self, y: Float[Tensor, "B T D"], real: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:

@@ -1,4 +1,4 @@
-"""PMA: learned seed vectors that attend to a set and reduce it to a few vectors."""
+"""PMA: learned query vectors (seeds) that attend to a set and reduce it to a few vectors."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -12,18 +12,19 @@ from kinformer.nn.feedforward.mlp import MLP
 
 
 class PMA(Pooler):
-    """Pooling by multi-head attention: k learned seeds attend to the set; result [B k*D].
+    """Pooling by multi-head attention: k learned vectors (seeds) attend to a set; result [B k*D].
 
     PMA_k(Z) = MAB(S, rFF(Z))
 
-    Each seed gives one vector, and the result concatenates them. Choose it over a mean if few elements matter, or
-    several groups of elements (k > 1). For an empty set the result depends only on the seeds.
+    Here S are the seeds, Z is the set, rFF is `feedforward`, and MAB(A, B) is a block in which A attends to B. Each
+    seed gives one vector, and the result concatenates them. Choose it over a mean if few elements matter, or several
+    groups of elements (k > 1). For an empty set the result depends only on the seeds.
 
-    block: layer that reads the set.
+    block: block in which the seeds attend to the set, such as a `MAB`.
     seeds: k, the number of vectors per set.
-    feedforward: layer that processes each element before it is read.
+    feedforward: layer that processes each element of the set first; None for none.
 
-    Errors: ValueError if a part has the wrong kind, or if the block reads itself.
+    Errors: ValueError if `block` or `feedforward` is no layer, or if the block reads its own input (cross=False).
 
     Source: Lee et al., 2018, arXiv:1810.00825, equation 11.
 

@@ -1,1 +1,1 @@
-"""Encodings of absolute position, which are added to the input or rotate queries and keys."""
+"""Encodings of absolute positions: they are added to the input or rotate queries and keys."""

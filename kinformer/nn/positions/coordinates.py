@@ -1,4 +1,4 @@
-"""Coordinates: the sum of one trained vector for each coordinate of a picture."""
+"""Coordinates: position vectors of a picture, sums of vectors for row, column and channel."""
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -7,12 +7,12 @@ from kinformer.nn.positions.image_positions import Pictured
 
 
 class Coordinates(Pictured):
-    """Sum of trained vectors for the row, column and channel of a position; 0 at padding.
+    """Position vectors of a picture: sums of trained vectors for row, column and channel; 0 at padding.
 
     e(pos) = t_row[row] + t_column[column] + t_channel[channel]
 
-    Choose it for pictures. It learns rows + columns + channels vectors instead of one for each position, and
-    neighbouring pixels share them. A Sparse Transformer uses it.
+    Choose it for pictures. It learns rows + columns + channels vectors instead of one for each position, so that pixels
+    of a row or a column share a vector. The Sparse Transformer uses it.
 
     d: width of a vector.
     rows, columns: size of the picture, in pixels.

@@ -14,11 +14,11 @@ Kind = Literal["learned", "sinusoidal"]
 
 
 class Halves(Pictured):
-    """Concatenated encodings of the row and of the column and channel of a position; 0 at padding.
+    """Position vectors of a picture: a half for the row, a half for column and channel; 0 at padding.
 
     e(pos) = [e(row); e'(column * channels + channel)]
 
-    Choose it for pictures. The Image Transformer uses it.
+    Here e and e' are two encodings of half the width. Choose it for pictures. The Image Transformer uses it.
 
     d: width of a vector; if it is odd, the row gets the smaller half.
     rows, columns: size of the picture, in pixels.

@@ -10,7 +10,7 @@ from kinformer.core.raster import Raster
 
 
 class Pictured(Position):
-    """Base class that converts a position in generation order to its row, column and channel.
+    """Base class of position vectors of pictures: it converts a position to row, column and channel.
 
     d: width of a vector.
     rows, columns: size of the picture, in pixels.
@@ -33,7 +33,7 @@ class Pictured(Position):
         self.length = self.size = rows * columns * channels
 
     def coordinates(self, pos: Int[Tensor, "B T"]) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the row, column and channel of each position; padding gets the coordinates of position 0."""
+        """Return the row, column and channel of each position; padding counts as position 0."""
         if not torch.compiler.is_compiling() and pos.numel():
             self._check(pos)
         row, value = self.raster.row_and_column(pos.clamp_min(0))

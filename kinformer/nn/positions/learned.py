@@ -11,15 +11,15 @@ from kinformer.core.position import Position
 class Learned(Position):
     """Trained vector for each position, 0 at padding.
 
-    BERT and GPT-2 use it. It has a fixed length, and its rows beyond the training length are noise. `generate` and
-    evaluation therefore read the last half of a full table again from position 0
+    BERT and GPT-2 use it. It has a fixed length, and its vectors for positions beyond the training length stay random.
+    If a text is longer than the table, `generate` and evaluation read its last half again from position 0
     (kinformer.models.support.sliding_reader). A forward call with a longer row is an error.
 
     d: width of a vector.
-    length: number of rows of the table.
+    length: number of positions of the table.
 
-    Errors: IndexError if a position is beyond the table. An accelerator raises its own assertion instead, so that the
-    host does not wait for it.
+    Errors: IndexError if a position is beyond the table. On a GPU, its own assertion fails instead, so that the host
+    does not wait for it.
 
     Source: Gehring et al., 2017, arXiv:1705.03122, section 3.1.
     """

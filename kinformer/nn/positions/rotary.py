@@ -17,11 +17,11 @@ Pairs = Literal["interleaved", "half"]
 class Rotary(Rotation):
     """RoPE: rotation of pair n of a head's dimensions by the angle pos * base^(-2n/turned).
 
-    It is the usual choice of today's decoders. It has no parameters and no fixed length, but distances longer than in
-    training make a model worse.
+    Most decoders since 2022 use it. It has no parameters and no fixed length, but at distances longer than in training
+    a model predicts worse.
 
     head_dim: width of a query.
-    base: the longest wavelength is nearly 2 pi * base positions.
+    base: number that sets the wavelengths; the longest is nearly 2 pi * base positions.
     pairs: dimensions of pair n: (2n, 2n+1) if "interleaved", as in the paper, or (n, n + turned/2) if "half", as in
         Llama and GPT-NeoX.
     turned: number of dimensions that rotate, all by default; the others stay unchanged (partial rotary).

@@ -21,11 +21,12 @@ class Sinusoidal(Position):
     It has no parameters and no fixed length. The 2017 Transformer uses it. Pair n holds sin and cos of pos * w_n, and
     positions count from 0. The result has the module's dtype.
 
-    d: width of a vector; if it is odd, the last column is a sine (interleaved) or 0 (concat).
-    layout: order of the columns: "interleaved" is the paper's, with pair n in columns 2n and 2n+1; "concat" has all
+    d: width of a vector; if it is odd, the last number is a sine (interleaved) or 0 (concat).
+    layout: order of the numbers of a vector: "interleaved" is the paper's, with pair n at 2n and 2n+1; "concat" has all
         sines, then all cosines.
-    frequencies: "paper" is w_n = base^(-2n/d); "tensor2tensor" is w_n = base^(-n/(d/2 - 1)): its last wave is exactly
-        base times as long as the first. The default is "paper" with "interleaved" and "tensor2tensor" with "concat".
+    frequencies: "paper" is w_n = base^(-2n/d); "tensor2tensor" is w_n = base^(-n/(d/2 - 1)), so that the longest wave
+        is exactly base times as long as the shortest. The default is "paper" with "interleaved" and "tensor2tensor"
+        with "concat".
     base: ratio of the longest wavelength to the shortest.
 
     Source: Vaswani et al., 2017, arXiv:1706.03762, section 3.5.
@@ -65,7 +66,7 @@ class Sinusoidal(Position):
 
 
 def angular(d: int, dtype: torch.dtype, device: torch.device, base: float = 10000.0) -> Float[Tensor, " N"]:
-    """Return the angle per position of each of d / 2 pairs: base^(-2n/d).
+    """Return the angle per position of each of the d / 2 pairs of dimensions: base^(-2n/d) for pair n.
 
     d: number of dimensions.
     dtype, device: dtype and device of the result.

@@ -1,4 +1,4 @@
-"""Timing: the sum of a position's waves and a step's waves."""
+"""Timing: the sum of the sinusoids of a position and of a step of a repeated block."""
 
 from typing import Literal
 
@@ -11,13 +11,13 @@ from kinformer.nn.positions.sinusoidal import Frequencies, Order, Sinusoidal
 
 
 class Timing(nn.Module):
-    """Sum of the sinusoids of a position and a step, 0 at padding.
+    """Sum of the sinusoids of a position and of a step of a repeated block, 0 at padding.
 
     e(pos, step) = sinusoid(pos) + sinusoid(step)
 
-    It lets a Universal Transformer tell its steps apart.
+    A Universal Transformer adds it to the input of each step, so that its block can distinguish steps.
 
-    d, layout, frequencies, base: arguments of `Sinusoidal`.
+    d, layout, frequencies, base: as in `Sinusoidal`.
     first: number of the first position and the first step: 0, as in `Sinusoidal` and Tensor2Tensor, or 1, as in the
         paper.
 

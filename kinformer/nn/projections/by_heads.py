@@ -1,4 +1,4 @@
-"""ByHeads: different projections for different heads."""
+"""ByHeads: different projections to queries, keys and values for different heads."""
 
 from collections.abc import Sequence
 
@@ -19,10 +19,12 @@ class ByHeads(Projection):
 
         ByHeads(QKV(d, 2, head_dim=w), SharedQK(d, 2, head_dim=w))
 
-    Choose it with `SplitHeads`, if the mechanisms of different heads need different kinds of queries and keys. In the
-    Routing Transformer, routing heads use their queries as keys, and local heads do not.
+    Choose it with the mechanism `SplitHeads`, which gives groups of heads different mechanisms, if these need different
+    kinds of queries and keys. In the Routing Transformer, routing heads use their queries as keys, and local heads do
+    not.
 
-    parts: projections, one for each run of heads; all have the same size.
+    parts: projections, one for each group of neighbouring heads; all have the same numbers of heads and the same
+        widths.
 
     Errors: ValueError if heads or widths differ.
 
@@ -32,7 +34,7 @@ class ByHeads(Projection):
     def __init__(self, *parts: Projection):
         super().__init__()
         if not parts:
-            raise ValueError("ByHeads got no projection. Pass one for each run of heads")
+            raise ValueError("ByHeads got no projection. Pass one for each group of heads")
         for part in parts:
             check_part("a part of ByHeads", part, Projection, "a projection, such as QKV(d, heads, head_dim=w)")
             for name in SIZES:

@@ -14,19 +14,19 @@ SIZES = ("d", "heads", "key_heads", "value_heads", "k_dim", "v_dim", "bias")
 class ByStream(Projection):
     """Projection that uses `wide` for the first n positions and `long` for all others.
 
-    The two groups are two streams in one sequence. Choose it if a few global tokens differ in kind from the tokens of a
-    text. The stream of a key determines its projection, so all queries read the same key. Both projections compute all
-    tokens.
+    The first n positions are global tokens; the others are the tokens of a text ("long"). Choose it if global tokens
+    need other queries, keys and values than the text. The projection of a key depends on the key's own group, so all
+    queries read the same key. Both projections are computed for all tokens.
 
-    n: number of positions, from position 0, that belong to the wide stream.
-    wide, long: projections of the two streams.
+    n: number of global tokens, at positions 0 .. n - 1.
+    wide, long: projections for global tokens and for all others.
 
     Errors: ValueError if heads or widths differ.
 
     Source: Ainslie et al., 2020, arXiv:2004.08483, section 3.2 (separate projections for global and long tokens).
 
-    Differences: in the authors' code, the stream of the query determines the projection. For that form, use
-    `GlobalSoftmax(pattern, Rows(n), copied=False)` or `FourPieces` over one QKV.
+    Differences: in the authors' code, the group of the query determines the projection of its keys. For that form, use
+    `GlobalSoftmax(pattern, Rows(n), copied=False)` or `FourPieces` with one `QKV`.
     """
 
     def __init__(self, n: int, wide: Projection, long: Projection):
@@ -37,7 +37,7 @@ class ByStream(Projection):
             wide_size, long_size = getattr(wide, name), getattr(long, name)
             if wide_size != long_size:
                 raise ValueError(
-                    f"the projections of two streams have {name}={wide_size} and {name}={long_size}. Make them equal"
+                    f"the two projections of ByStream have {name}={wide_size} and {name}={long_size}. Make them equal"
                 )
         self.n, self.wide, self.long = check_at_least("n", n, 0), wide, long
         self.d, self.heads, self.key_heads = long.d, long.heads, long.key_heads
@@ -59,7 +59,8 @@ class ByStream(Projection):
 
     def matrix(self, name: str) -> tuple[Tensor, Tensor | None]:
         raise ValueError(
-            f"ByStream has two matrices for {name!r}, one per stream, so it cannot be used with this mechanism. Use QKV"
+            f"ByStream has two matrices for {name!r}, for global and for other tokens, so it cannot be used with this "
+            "mechanism. Use QKV"
         )
 
     def _queries(self, wide: Queries, long: Queries, pos: Tensor) -> Queries:

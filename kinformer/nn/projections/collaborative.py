@@ -1,4 +1,4 @@
-"""Collaborative: heads that share one query matrix and one key matrix and weight their columns."""
+"""Collaborative: heads that share the dimensions of queries and keys, and weight them differently."""
 
 from typing import Literal
 
@@ -17,19 +17,19 @@ Scale = Literal["shared", "head"]
 
 
 class Collaborative(Projection):
-    """Projection with query and key columns that all heads share, weighted by head; values by head.
+    """Projection with queries and keys that all heads share; each head weights their dimensions.
 
     logit_h(i, j) = ((x_i W_q * m_h) . (x_j W_k) + x_j w_h) / sqrt(s)
 
-    Choose it if the queries and keys of different heads are similar, as in trained models. Then `shared` can be a
-    quarter of the width, and the cache holds one key of that width for all heads. `from_trained` converts a trained
-    `QKV`.
+    Here m_h are the weights of head h, and x_j w_h is a score of the key itself. Each head has its own values. Choose
+    it if the queries and keys of different heads are similar, as in trained models. Then `shared` can be a quarter of
+    the width, and the cache holds one key of that width for all heads. `from_trained` converts a trained `QKV`.
 
     The mechanism must keep its default scale, 1 / sqrt(key width).
 
     d: width of the input.
     heads: number of heads of queries and of values.
-    shared: D, the number of columns of W_q and W_k; d by default.
+    shared: D, the number of columns of W_q and W_k, the width of the shared queries and keys; d by default.
     v_dim: width of a value; d / heads by default.
     mixing: initial values of m_h. "normal": normal with standard deviation 0.2, as in the authors' code; "ones": all
         equal; "concatenated": each head has its own columns, as in ordinary attention.
@@ -73,7 +73,7 @@ class Collaborative(Projection):
 
     @property
     def squared_scale(self) -> float:
-        """The number s of the equation."""
+        """The divisor s under the root in the equation of the class."""
         return self.shared if self.scale == "shared" else self.shared / self.heads
 
     def queries(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> Queries:
@@ -91,23 +91,25 @@ class Collaborative(Projection):
     def from_trained(
         cls, trained: QKV, shared: int | None = None, *, sweeps: int = 200, seed: int = 0
     ) -> "Collaborative":
-        """Convert a trained projection to one with `shared` columns instead of heads * head_dim.
+        """Convert a trained `QKV` to shared queries and keys of width `shared` instead of heads * head_dim.
 
-        The layer keeps all its other weights. A CP decomposition by alternating least squares approximates the tensor
-        [heads d d] of all matrices W_q W_k^T. The result is a sum of `shared` products of three vectors. Query biases
-        become scores of keys. Key biases add the same number to every key, so the softmax cancels them. With the
-        original number of columns the conversion is exact.
+        All other weights of an attention layer stay valid. A CP decomposition by alternating least squares approximates
+        the tensor [heads d d] of all matrices W_q W_k^T. The result is a sum of `shared` products of three vectors.
+        Query biases become scores of keys. Key biases add the same number to every key, so the softmax cancels them.
+        With the original number of columns the conversion is exact.
 
         trained: projection with queries, keys and values by head.
-        shared: number of columns to keep; all by default.
-        sweeps: number of times that each of the three factors is solved for.
+        shared: width of the shared queries and keys; heads * head_dim by default.
+        sweeps: number of iterations of alternating least squares.
         seed: random seed of the decomposition's start.
 
-        Errors: ValueError if positions rotate the queries and keys, because shared columns cannot represent that.
+        Errors: ValueError if positions rotate the queries and keys, because shared queries and keys cannot represent
+        that.
 
         Source: section 4 of the paper.
 
-        Differences: the authors' code divides by the root of the new width per head. Here the logits stay the same.
+        Differences: the authors' code divides logits by the root of the new width per head. This class keeps the
+        trained divisor, so the logits stay the same.
         """
         if trained.rotation is not None:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Normed: a projection that normalises its input; NormedKeys: normalisation for keys and values only."""
+"""Normed: a projection of normalised inputs; NormedKeys: normalised inputs for keys and values only."""
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -12,10 +12,10 @@ from kinformer.core.projection import Projection
 class Normed(Projection):
     """Projection of normalised inputs: queries of norm(x), keys and values of norm(source).
 
-    The norm comes after the memory, not before it. Choose it for pre-norm layers with a memory, such as
-    LayerNorm([SG(M), E]) in GTrXL. The memory keeps layer inputs without the norm. After a training step the current
-    gain therefore normalises all keys, and the gain also learns from memories. Give the block `nn.Identity()` in place
-    of the norm of this sublayer. The mechanism's extras are projected from x without the norm.
+    Choose it for pre-norm layers with a memory of earlier layer inputs M, such as LayerNorm([SG(M), E]) in GTrXL. The
+    memory stores inputs without the norm, and the norm is applied when they are read. So the current gain applies to
+    old and new keys, and it also learns from keys of the memory. Give the block `nn.Identity()` as the norm of this
+    sublayer. Additional projections that a mechanism needs get x without the norm.
 
     projection: projection of the normalised inputs.
     norm: norm of the projection's width.
@@ -50,10 +50,10 @@ class Normed(Projection):
 
 
 class NormedKeys(Normed):
-    """Projection with queries of x, and keys and values of norm(source).
+    """Projection with queries of x without a norm, and keys and values of norm(source).
 
-    Choose it to load weights that were trained in this way, as in DI-engine's GTrXL. The paper normalises both, as
-    `Normed` does.
+    The source has the inputs of keys: x itself, or a memory and x. Choose this class to load weights that were trained
+    in this way, as in DI-engine's GTrXL. The paper normalises both, as `Normed` does.
 
     Source: DI-engine, ding/torch_utils/network/gtrxl.py.
     """

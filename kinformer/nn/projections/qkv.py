@@ -21,13 +21,13 @@ from kinformer.core.projection import Projection, by_head
 class QKV(Projection):
     """Linear projection to queries, keys and values, with the three matrices stacked in `qkv`.
 
-    It is the usual choice. With fewer key heads than query heads it gives grouped or multi-query attention. A head_dim
-    of at least the row length can represent any attention matrix (Bhojanapalli et al.).
+    Most Transformers use it. With fewer key heads than query heads it gives grouped or multi-query attention. If
+    head_dim is at least the row length, heads can represent any attention matrix (Bhojanapalli et al.).
 
     d: width of the input.
     heads: number of query heads.
-    key_heads: number of key and value heads, each shared by heads / key_heads query heads; `heads` by default. One is
-        multi-query attention: the cache shrinks by the number of heads, at little cost in quality.
+    key_heads: number of key and value heads, each shared by heads / key_heads query heads; `heads` by default. With one
+        it is multi-query attention: the cache is smaller by a factor of `heads`, and the quality falls a little.
     value_heads: number of value heads, if it differs from the number of key heads, as in talking heads.
     head_dim: width of a query and a key; d / heads by default.
     v_dim: width of a value; head_dim by default.

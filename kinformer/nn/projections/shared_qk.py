@@ -16,9 +16,9 @@ class SharedQK(Projection):
 
     k_j = q_j / |q_j|
 
-    Choose it with `LSH`, because a token's query and key then hash into the same bucket. `Softmax` and its caches work
-    with it too, because the projection makes the keys. The best key of each token is its own. `LSH` leaves that key
-    out, and `Softmax(Causal() & ~Band(0))` can do the same.
+    Choose it with `LSH` (attention within buckets of a hash), because a token's query and key then fall into the same
+    bucket. `Softmax` and its caches work with it too. Each token would give its own key the highest weight. `LSH`
+    leaves that key out, and `Softmax(Causal() & ~Band(0))` does the same.
 
     d: width of the input.
     heads: number of heads of queries, keys and values.

@@ -13,8 +13,8 @@ class TiedKV(Projection):
 
     k_j = v_j = W_c x_j
 
-    It has a third fewer weights than `QKV`. Choose it for Luna as in its authors' training: without it, Luna's two
-    nested attentions have twice the weights of one attention.
+    It has a third fewer weights than `QKV`. Choose it for Luna (nested attention through a few summary vectors) as in
+    its authors' training. Without it, Luna's two attentions have twice the weights of one attention.
 
     d: width of the input.
     heads: number of heads of queries, keys and values.

@@ -13,8 +13,8 @@ class ValueProjection(Projection):
 
         Attention(ValueProjection(d, heads), Softmax(pattern, score=RandomSynthesizer(heads, length)))
 
-    Choose it if the scores do not depend on queries and keys. With a plain `Softmax` all keys get equal weights. The
-    cache keeps only values.
+    Choose it if the scores do not depend on queries and keys, as with `RandomSynthesizer` (a table of scores by
+    position). With a plain `Softmax` all keys get equal weights. The cache stores only values.
 
     d: width of the input.
     heads: number of query heads.
@@ -24,7 +24,7 @@ class ValueProjection(Projection):
 
     Errors: ValueError if sizes do not divide.
 
-    Source: G in Tay et al., 2020, arXiv:2005.00743, section 3.1.
+    Source: the value function G in Tay et al., 2020, arXiv:2005.00743, section 3.1.
     """
 
     k_dim = 0

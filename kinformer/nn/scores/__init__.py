@@ -1,1 +1,1 @@
-"""Scores: methods to score a pair of query and key."""
+"""Scores: ways to compute the attention score of a query and a key, before the softmax."""

@@ -20,11 +20,13 @@ class FactorisedDense(Synthesizer):
 
     B_ij = A_i[j mod a] C_i[j mod c]
 
-    Choose it over `DenseSynthesizer` for long sequences: it has d (a + c) parameters instead of d L. The vectors A_i
-    and C_i are linear in x_i, with widths a and c such that a c = L.
+    A dense synthesizer predicts the scores of a query i for all positions j from x_i, without the keys. Choose this
+    form over `DenseSynthesizer` for long sequences: it has d (a + c) parameters instead of d L. The vectors A_i and C_i
+    are linear in x_i, with widths a and c such that a c = L.
 
-    With `second="tiled"` the scores repeat after the least common multiple of a and c. All L positions are then
-    distinct only if a and c have no common divisor. With `second="repeated"` all L positions are always distinct.
+    With `second="tiled"` the scores of a query repeat after the least common multiple of a and c positions. All L
+    positions can then have different scores only if a and c have no common divisor. With `second="repeated"` they
+    always can.
 
     heads: number of heads of the layer.
     length: largest number of positions, L; sequences may be shorter.

@@ -10,12 +10,12 @@ from kinformer.nn.scores.fixed_length import Synthesizer, expand_to_batch, take_
 
 
 class FactorisedRandom(Synthesizer):
-    """Random synthesizer with a trained table of low rank for each head.
+    """Random synthesizer (scores by position only) with a trained table of low rank for each head.
 
     score_ij = R1_i.R2_j
 
-    Choose it over `RandomSynthesizer` for long sequences: each head has 2 L k parameters instead of L^2. They are also
-    easier to learn than one number for each pair.
+    Choose it over `RandomSynthesizer` for long sequences: each head has 2 L k parameters instead of L^2. In training,
+    each parameter gets gradients from many pairs instead of one.
 
     heads: number of heads of the layer.
     length: largest number of positions, L; sequences may be shorter.

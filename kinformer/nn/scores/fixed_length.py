@@ -14,13 +14,14 @@ from kinformer.core.score import Score
 
 
 class Synthesizer(Score):
-    """Scores that do not compare query and key; base class of the synthesizers.
+    """Base class of the synthesizers: scores that do not compare query and key.
 
     A score depends on the query and the key's position, or only on the two positions.
 
     heads: number of heads of the layer.
     length: number of positions in the tables; shorter sequences use the first of them. Use the same length for a table
-        of learned positions, because a model slides its window beyond that table.
+        of learned position embeddings. Models read texts that are longer than such a table in windows, so that no
+        position exceeds `length`.
 
     Errors: ValueError if the layer has a different number of heads, raised when the layer is built; IndexError for a
     position beyond `length`.
@@ -35,12 +36,12 @@ class Synthesizer(Score):
         return {}
 
     def table_indices(self, pos: Int[Tensor, "B #H N"], request: Request) -> tuple[Int[Tensor, "b #H N"], int]:
-        """Return positions as table indices, and the number of indices that covers all of them.
+        """Return positions as indices of a table, and a number that is above all of them.
 
-        Padding has index 0. If all rows are one expanded row, the result has one row.
+        Padding has index 0. If all rows of the batch are one expanded row, the result has one row.
 
         pos: positions of queries or keys.
-        request: read that the positions belong to.
+        request: queries and keys of the attention call that the positions belong to.
         """
         self._check(request.queries.q.shape[1])
         rows = pos[:1] if len(pos) and pos.stride(0) == 0 else pos
@@ -64,10 +65,10 @@ class Synthesizer(Score):
 
 
 def take_rows(table: Float[Tensor, "H L n"], at: Int[Tensor, "b #H N"]) -> Float[Tensor, "b H N n"]:
-    """Return the given rows of each head's table.
+    """Return the rows of each head's table at the given indices.
 
     table: table of each head.
-    at: row indices, one list for all heads or one for each head.
+    at: indices of rows for each token; one list for all heads or one for each head.
     """
     if at.shape[:2] == (1, 1):
         return table[:, at[0, 0]][None]
@@ -75,10 +76,10 @@ def take_rows(table: Float[Tensor, "H L n"], at: Int[Tensor, "b #H N"]) -> Float
 
 
 def take_columns(numbers: Float[Tensor, "#B H T n"], at: Int[Tensor, "b #H S"]) -> Float[Tensor, "_ H T S"]:
-    """Return the given columns of each query's numbers.
+    """Return for each query the numbers at the given indices, one for each key.
 
     numbers: n numbers of each query.
-    at: column indices, one for each key.
+    at: indices from 0 to n - 1, one for each key.
     """
     if at.shape[:2] == (1, 1):
         return numbers[..., at[0, 0]]
@@ -89,6 +90,6 @@ def expand_to_batch(scores: Float[Tensor, "_ H T S"], request: Request) -> Float
     """Expand scores that are alike in all rows to the batch size of the request.
 
     scores: scores with batch size 1 or B.
-    request: read that the scores are for.
+    request: queries and keys that the scores are for.
     """
     return scores.expand(len(request.queries.pos), -1, -1, -1)

@@ -1,4 +1,4 @@
-"""Scores from the block below, if they are for the pairs of a request."""
+"""Scores of the block below, checked to be for the pairs of query and key that are now computed."""
 
 import torch
 from jaxtyping import Float
@@ -9,31 +9,32 @@ from kinformer.core.request import Request
 
 
 def of_pairs(name: str, request: Request) -> Float[Tensor, "B H T S"] | None:
-    """Return the scores that the block below sent as `name`, or None if it sent none.
+    """Return the scores that the block below passed on as `name`, or None if it passed on none.
 
-    The positions of both are compared once per forward, and not at all if they are the same objects.
+    The positions of these scores and of the request must be equal. They are compared once per forward pass, and not at
+    all if they are the same objects.
 
     name: name in `request.below`.
-    request: read that needs the scores.
+    request: queries and keys for which scores are needed.
 
-    Errors: ValueError if the block below sent scores of other pairs, or another type than `PerPair`.
+    Errors: ValueError if the block below passed on scores of other pairs, or another type than `PerPair`.
     """
     sent = request.below.get(name)
     if sent is None:
         return None
     if not isinstance(sent, PerPair):
-        raise ValueError(f"{name!r} from below must be PerPair scores: got {type(sent).__name__}")
+        raise ValueError(f"{name!r} from the block below must be PerPair scores: got {type(sent).__name__}")
     check_pairs(name, sent, tuple(sent.scores.shape), request)
     return sent.scores
 
 
 def check_pairs(name: str, sent: PerPair | PairFactors, shape: tuple[int, ...], request: Request) -> None:
-    """Check that values from the block below are for the pairs of a request.
+    """Check that scores or weights from the block below are for the pairs of query and key of a request.
 
-    name: name of the values, for the error message.
-    sent: values with their positions.
-    shape: shape [B, H, T, S] of the matrix of values.
-    request: read that needs the values.
+    name: name of the scores or weights, for the error message.
+    sent: scores or weights with their positions.
+    shape: shape [B, H, T, S] of their matrix.
+    request: queries and keys for which they are needed.
 
     Errors: ValueError if the shape or the positions differ.
     """

@@ -1,4 +1,4 @@
-"""Mixture: a weighted sum of several scores."""
+"""Mixture: a weighted sum of several ways to score a pair of query and key."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -18,13 +18,13 @@ Weights = Literal["learned", "sum"]
 
 
 class Mixture(Score):
-    """Weighted sum of several scores, with learned or equal weights.
+    """Weighted sum of several scores of a pair of query and key, with learned or equal weights.
 
     score_ij = sum_n alpha_n S_n, with alpha_n > 0 and sum_n alpha_n = 1 if learned
 
-    Choose it to combine attention by content with scores by position.
-    `Mixture(RandomSynthesizer(heads, length), Product())` did best in the paper. Learned weights are equal at the
-    start. Softmax is applied after the sum.
+    Choose it to combine attention by content with scores by position. `Mixture(RandomSynthesizer(heads, length),
+    Product())`, scores by position plus products q.k, had the highest quality in the paper. Learned weights are equal
+    at the start. Softmax is applied after the sum.
 
     scores: scores S_1, S_2, ..., such as synthesizers and products.
     weights: "learned" is the paper's form: alpha is the softmax of one number for each score. For two scores this is a

@@ -12,17 +12,18 @@ from kinformer.nn.scores.fixed_length import Synthesizer, expand_to_batch, take_
 
 
 class RandomSynthesizer(Synthesizer):
-    """Table of scores for pairs of positions in each head, drawn at random and then trained or fixed.
+    """Table of scores for pairs of positions in each head, random at first, then trained or fixed.
 
     score_ij = R_ij
 
     Choose it if positions decide which tokens belong together, or to see how little attention a task needs. It cannot
-    find tokens by their content. A score costs one table lookup. No queries or keys are needed, so use
-    `ValueProjection`.
+    find tokens by their content. A score costs one table lookup. No queries or keys are needed, so the layer's
+    projection can be `ValueProjection`.
 
     heads: number of heads of the layer; each head has its own R.
     length: largest number of positions, L; shorter sequences use the upper left corner of R.
-    trained: if False, keep R as it was drawn, the paper's fixed form. R is then a buffer, which checkpoints contain.
+    trained: if False, R keeps its random initial numbers, the paper's fixed form. R is then a buffer, which checkpoints
+        contain.
     std: standard deviation of the initial numbers; neither the paper nor its code gives it.
 
     Errors: ValueError if the layer has a different number of heads; IndexError for a position beyond L. Source: Tay et

@@ -25,15 +25,16 @@ class ResidualScores(Score):
     Choose it if each block should refine the attention of the block below. With both weights 1 it is RealFormer: it
     adds no parameters and hardly any time. Use `Explicit(pattern, score=ResidualScores(), up=True)` in every block.
 
-    The lowest block has no block below and uses the product without weights. Scores grow with depth. A pair that a bias
-    excluded below with -inf stays excluded, unless `below` is 0.
+    `up=True` passes the scores of a block on to the next block. The lowest block has no block below and uses the
+    product without weights. Scores grow with depth. A pair that a bias excluded below with -inf stays excluded, unless
+    `below` is 0.
 
-    own, below: weights of the product and of the scores from below. RealFormer has 1 and 1. Its running mean has 1 / n
-        and 1 - 1 / n in block n.
-    change: map g of all scores from below, such as `MixHeads(heads)`; the scores are unchanged by default.
+    own, below: weights of the product and of the scores of the block below. RealFormer has 1 and 1. For a running mean
+        of scores over blocks, give block n the weights 1 / n and 1 - 1 / n.
+    change: map g of all scores of the block below, such as `MixHeads(heads)`; the scores are unchanged by default.
 
-    Errors: ValueError if the scores from below are for other pairs or for another number of heads. Source: He et al.,
-    2020, arXiv:2012.11747; weights: prior from lower modules in Lin et al., 2021, arXiv:2106.04554.
+    Errors: ValueError if the scores of the block below are for other pairs or another number of heads. Source: He et
+    al., 2020, arXiv:2012.11747; weights: prior from lower modules in Lin et al., 2021, arXiv:2106.04554.
     """
 
     wants = (Want("scores", optional=True),)

@@ -18,8 +18,8 @@ class DenseSynthesizer(Synthesizer):
 
     B_i = W2 ReLU(W1 x_i + b1) + b2, with B_i in R^L and score_ij = B_ij
 
-    Choose it if the content of a token decides which positions to read, and no token must be found by its content. It
-    needs no queries or keys, so `ValueProjection` is enough. A score costs no less than a product.
+    Choose it if the content of a query decides which positions it should read, whatever tokens stand there. It needs no
+    queries or keys, so the layer's projection can be `ValueProjection`. A score takes no less time than a product q.k.
 
     heads: number of heads of the layer; each head has its own W1, an extra projection that the layer owns.
     length: largest number of positions, L; sequences may be shorter.

@@ -1,1 +1,1 @@
-"""Exact search for the nearest keys; approximate searches are in lab/search."""
+"""Exact search for the nearest vectors of a datastore; approximate searches are in lab/search."""

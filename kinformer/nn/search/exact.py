@@ -22,13 +22,13 @@ NUMBERS = 1 << 18  # coordinates of the candidates that one step measures
 
 @dataclass(frozen=True)
 class ExactSearch(Search):
-    """Exact search for the k nearest vectors; of equally near vectors it returns the smaller numbers.
+    """Exact search for the k nearest vectors; of equally near vectors, lower indices come first.
 
-    Choose it if the store is small enough to be read for each batch of queries, or if recall matters: it is the
-    reference for every approximate search. Products in float64 give |v|^2 - 2 q.v and select k candidates and a few
-    more. Sums of squared differences in float64 rank the candidates. If rounding may have left out a vector, all
-    vectors are measured in this way for the query. A search holds one block of vectors in memory. It never returns
-    vectors with NaN or infinity.
+    Choose it if the vectors are few enough to be read for each batch of queries, or if none of the k nearest may be
+    missed. It is the reference for every approximate search. For each query q, products in float64 give |v|^2 - 2 q.v
+    of each vector v, and select k candidates and a few more. Sums of squared differences in float64 rank the
+    candidates. If rounding may have left out a vector, these sums are computed for all vectors. A search holds one
+    block of vectors in memory. It never returns vectors with NaN or infinity.
 
     Errors: ValueError if queries have another width, NaN or infinity, or if queries or vectors have a length of 2^60 or
     more.
@@ -42,7 +42,7 @@ class ExactSearch(Search):
 
 
 class ExactIndex(VectorIndex):
-    """Index that reads all vectors in every search.
+    """Index of an `ExactSearch`, which compares a query with all vectors in every search.
 
     vectors: vectors to search.
     """
@@ -115,9 +115,9 @@ def rank_candidates(
 ) -> SearchResult:
     """Return the k nearest candidates of each query by sums of squared differences in float64.
 
-    vectors: vectors that the places refer to.
+    vectors: vectors that are searched.
     queries: one query per row.
-    places: candidates of each query; -1 is padding.
+    places: indices of the candidates of each query in `vectors`; -1 is padding.
     k: number of results per query.
     """
     places = places.sort(1).values  # for equal distances, the smaller place comes first

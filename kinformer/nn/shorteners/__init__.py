@@ -1,1 +1,1 @@
-"""Shorteners, which replace many keys by fewer keys before attention reads them."""
+"""Shorteners, which replace the keys and values of a row by fewer keys and values before attention."""

@@ -1,4 +1,4 @@
-"""ConvShortener: a learned strided convolution along the row."""
+"""ConvShortener: fewer keys and values by a learned strided convolution along the row."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -11,14 +11,15 @@ from kinformer.nn.shorteners.length_matrices import Matrices
 
 
 class ConvShortener(GroupShortener):
-    """Strided convolution over keys and over values: a learned mixture of each group of `size`.
+    """Shortener of keys and values by a strided convolution: a learned mixture of each group of `size`.
 
         k'_r = b + sum over a < size of W_a k_(r size + a)
 
-    Values use the same equation. Missing keys of an incomplete group count as 0. Choose it over `MeanPooled` if the
-    places in a group should have different weights. Choose it over `Linformer` for rows of any length and for decoding:
-    under `Causal()` it keeps the keys of the incomplete group. Each shortened key costs size * k_dim^2 multiplications
-    per head, and each value size * v_dim^2, so the cost is linear in the row.
+    Values use the same equation. Missing keys of an incomplete group count as 0. Here k'_r is the shortened key of
+    group r, made of the keys k. Choose it over `MeanPooled` if the first, second and later keys of a group should have
+    different weights. Choose it over `Linformer` for rows of any length and for decoding: under `Causal()` its cache
+    keeps the keys of the last group until the group is complete. Each shortened key costs size * k_dim^2
+    multiplications per head, and each value size * v_dim^2, so the cost is linear in the row.
 
     size: kernel size and stride; 3 in the paper.
     k_dim: width of a key.
@@ -26,7 +27,8 @@ class ConvShortener(GroupShortener):
     heads: number of heads of keys and of values, each with its own kernels; by default all heads share one kernel.
     tied: whether keys and values share kernels, as in the published PyTorch package.
     bias: whether there is a bias b.
-    align: "first" counts groups from the row's first key; "last" counts them from its last key, as in that package.
+    align: "first" forms groups from the row's first key on; "last" forms them backwards from its last key, as in that
+        package.
 
     Errors: ValueError if keys have other heads or widths, or if the mechanism needs extras of keys.
 

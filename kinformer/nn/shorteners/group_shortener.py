@@ -18,14 +18,14 @@ Align = Literal["first", "last"]
 class GroupShortener(Shorten):
     """Base class of shorteners that merge each group of `size` consecutive keys into one key.
 
-    The cost is linear in the row. A merged key has the position of the last key of a full group, even if the group is
-    incomplete. Under `Causal()` a query therefore reads only complete groups, and no group if it has fewer than `size`
-    keys. Merged keys have no labels and no tags.
+    The cost is linear in the row. Subclasses implement `reduce_groups`. A merged key has the position of the last key
+    of its group; an incomplete group counts as if it were full. Under `Causal()` a query therefore reads only groups
+    that are complete and end at or before it. Merged keys have no labels (such as segments) and no hash buckets.
 
     size: number of keys of a group.
-    align: "first" counts groups from the row's first key, so the last group may be smaller. "last" counts them from its
-        last key, so the first group may be smaller. With "last" each new token moves all groups: a row cannot be read
-        in pieces, and under `Causal()` the input of early queries depends on the row length.
+    align: "first" forms groups from the row's first key on, so the last group may be smaller. "last" forms them
+        backwards from its last key, so the first group may be smaller. With "last" each new token moves all groups: a
+        row cannot be read in pieces, and under `Causal()` the keys of early queries depend on the row length.
     """
 
     gapless = True
@@ -39,9 +39,9 @@ class GroupShortener(Shorten):
     def reduce_groups(
         self, name: str, pieces: Float[Tensor, "B G R size N"], real: Bool[Tensor, "B 1 R size 1"]
     ) -> Float[Tensor, "B G R N"]:
-        """Return one vector per group of keys ("k"), values ("v") or a named extra.
+        """Return one vector per group, from its keys, its values or an additional projection of its keys.
 
-        name: "k", "v" or the name of an extra.
+        name: "k" for keys, "v" for values, or the name of the additional projection.
         pieces: vectors of each group.
         real: False for places of a group without a key.
         """

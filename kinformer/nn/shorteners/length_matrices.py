@@ -1,4 +1,4 @@
-"""Matrices: parameters for keys and values, by head or shared."""
+"""Matrices: weights of a shortener for keys and for values, one set per head or one for all heads."""
 
 from typing import Literal
 
@@ -12,7 +12,7 @@ Which = Literal["k", "v"]
 
 
 class Matrices(nn.Module):
-    """Pair of parameters for keys and for values, each with a first dimension of heads.
+    """Weights of a shortener: a tensor for keys and one for values, each with a first dimension of heads.
 
     heads: number of heads of keys and of values, each with its own tensor; None gives one tensor for all heads.
     tied: whether keys and values share one tensor.
@@ -38,7 +38,11 @@ class Matrices(nn.Module):
         return matrix.to(like.dtype)
 
     def check(self, part: str, keys: Keys) -> None:
-        """Raise ValueError if `keys` have other heads than these matrices, or extras, which have no matrix."""
+        """Raise ValueError if `keys` have other heads than these matrices, or additional projections.
+
+        part: name of the shortener, for the message.
+        keys: keys and values that will be shortened.
+        """
         got_heads = {keys.k.shape[1], keys.v.shape[1]}
         if self.heads is not None and got_heads != {self.heads}:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Linformer: learned matrices that project keys and values along the row."""
+"""Linformer: fewer keys and values by learned matrices that mix them along the row."""
 
 import torch
 from jaxtyping import Float, Int
@@ -15,25 +15,27 @@ from kinformer.nn.shorteners.length_matrices import Matrices
 
 
 class Linformer(Shorten):
-    """Learned projection of a whole row to k keys and values, each a mixture of all keys or values.
+    """Shortener of a whole row to k keys and values, each a learned mixture of all keys or values.
 
         K' = E K, V' = F V, with E and F of shape k x length
         y = softmax(Q K'^T / sqrt(head_dim)) V'
 
     Choose it for encoders if all rows have about the same length and their attention has a low rank. Choose it over
-    `MeanPooled` and `ConvShortener` if information has a fixed place in the row. T queries cost T * k, and projecting S
-    keys costs S * k: the cost is linear in the row for a fixed k. It has no causal form and cannot decode, because each
-    mixture covers the whole row and therefore has the position of the row's last key.
+    `MeanPooled` and `ConvShortener` if the same position has the same meaning in all rows. T queries cost T * k, and
+    projecting S keys costs S * k: the cost is linear in the row for a fixed k. It has no causal form and cannot decode,
+    because each mixture contains the whole row, and so counts as a key at the position of the row's last key.
 
-    The n-th key of a row meets the n-th column of E; padding does not count. A shorter row uses the first columns. If
-    the heads share E and F and the projection is a plain `QKV`, the row may be mixed before the projection: (E X) W
-    instead of E (X W). The layer does so if that costs less, because it then projects k rows instead of S.
+    The n-th key of a row is multiplied by the n-th column of E; padding is left out. A shorter row uses the first
+    columns. If the heads share E and F and the projection is a plain `QKV`, the hidden states X may be mixed before the
+    projection W: (E X) W instead of E (X W). The layer does so if it needs fewer multiplications, because it then
+    projects k mixtures instead of S tokens.
 
     length: number of columns of E and F: the length of the longest row.
     k: number of keys after the projection; the paper takes 128 or 256 for rows of 512.
     heads: number of heads of keys and of values, each with its own matrices (the paper's 2 h matrices per layer); by
         default all heads share E and F (the paper's headwise sharing).
-    tied: whether F is E (the paper's key-value sharing). One Linformer in all layers is its layerwise sharing.
+    tied: whether F is E (the paper's key-value sharing). The paper's layerwise sharing is one `Linformer` object in all
+        layers.
 
     Errors: ValueError if a row has more keys than `length`, if keys have other heads, or if the mechanism needs extras
     of keys.
@@ -59,9 +61,16 @@ class Linformer(Shorten):
     def mix_before_projection(
         self, projection: Projection, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B 1 S"], full: bool
     ) -> Keys | None:
-        """Project k mixtures instead of every token: E (X W) = (E X) W.
+        """Mix the hidden states of a row first, then project the k mixtures to keys and values: (E X) W.
 
-        Returns: the shortened keys, or None if mixing first costs more or is impossible.
+        The result equals E (X W), in which every token is projected.
+
+        projection: projection of the layer.
+        x: hidden states X.
+        pos: positions of the tokens, -1 for padding.
+        full: True if there is no padding.
+
+        Returns: the shortened keys and values, or None if mixing first needs more multiplications or is impossible.
         """
         if type(projection) is not QKV or projection.rotation is not None or self.along.heads is not None:
             return None
@@ -92,7 +101,7 @@ class Linformer(Shorten):
         beyond = pos[..., self.length :]
         if beyond.numel() and (torch.compiler.is_compiling() or bool((beyond >= 0).any())):
             raise ValueError(
-                f"a row of {pos.shape[2]} columns has more keys than the {self.length} that this Linformer "
+                f"a row of {pos.shape[2]} tokens has more keys than the {self.length} that this Linformer "
                 "projects. Use a larger length, or cut the row"
             )
         # a row without a key has no mixture

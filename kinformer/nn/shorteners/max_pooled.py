@@ -1,4 +1,4 @@
-"""MaxPooled: the maximum of each group of consecutive keys."""
+"""MaxPooled: fewer keys and values by the maximum of each group of consecutive keys."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -8,7 +8,7 @@ from kinformer.nn.shorteners.group_shortener import GroupShortener
 
 
 class MaxPooled(GroupShortener):
-    """Elementwise maximum of each group of `size` consecutive keys, and of their values.
+    """Shortener: the elementwise maximum of each group of `size` consecutive keys, and of their values.
 
         k'_rn = max of k_jn, j from r size to r size + size - 1
 
@@ -16,7 +16,7 @@ class MaxPooled(GroupShortener):
     any length.
 
     size: number of keys of a group.
-    align: "first" counts groups from the row's first key; "last" counts them from its last key.
+    align: "first" forms groups from the row's first key on; "last" forms them backwards from its last key.
 
     Errors: ValueError if an argument is invalid.
 

@@ -1,4 +1,4 @@
-"""MeanPooled: the mean of each group of consecutive keys."""
+"""MeanPooled: fewer keys and values by the mean of each group of consecutive keys."""
 
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -7,7 +7,7 @@ from kinformer.nn.shorteners.group_shortener import GroupShortener
 
 
 class MeanPooled(GroupShortener):
-    """Mean of each group of `size` consecutive keys, and of their values.
+    """Shortener: the mean of each group of `size` consecutive keys, and of their values.
 
         k'_r = mean of k_j, j from r size to r size + size - 1
 
@@ -15,7 +15,7 @@ class MeanPooled(GroupShortener):
     it over `MaxPooled` to keep information of most tokens of a group.
 
     size: number of keys of a group.
-    align: "first" counts groups from the row's first key; "last" counts them from its last key.
+    align: "first" forms groups from the row's first key on; "last" forms them backwards from its last key.
 
     Errors: ValueError if an argument is invalid.
 

@@ -1,4 +1,4 @@
-"""Sliding windows of keys, each pooled to one key by a mean, a maximum or a dynamic kernel."""
+"""Sliding windows of keys, each pooled to one key by a mean, a maximum or a dynamic convolution."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -17,10 +17,10 @@ Of = Callable[[int], Tensor]  # entry at place j of every window: [B G R N] of k
 class WindowShortener(Shorten):
     """Base class of shorteners that pool each window of `size` consecutive keys, at every start.
 
-    L keys give L + size - 1 windows. A pattern with a stride reads fewer of them, as `Pooling` does, so each query has
-    windows that start at its own places. Keys are sorted by position. Windows may extend beyond the ends of a row and
-    then pool the keys inside it. A window has the position of its last place, even if that place has no key. Pooled
-    keys have no labels and no tags.
+    Subclasses implement `pool`. L keys give L + size - 1 windows, which overlap. The mechanism `Pooling` reads every
+    n-th of them, counted from the query, so each query has other windows. Keys are sorted by position. Windows may
+    extend beyond the ends of a row and then pool the keys inside it. A window has the position of its last place, even
+    if that place has no key. Pooled keys have no labels (such as segments) and no hash buckets.
 
     size: number of keys of a window; kappa in the paper.
 
@@ -37,13 +37,13 @@ class WindowShortener(Shorten):
     def pool(
         self, name: str, x: Float[Tensor, "B G S N"], of: Of, is_key: Of, middle: Int[Tensor, "B R"]
     ) -> Float[Tensor, "B G R N"]:
-        """Return one vector per window of keys ("k"), values ("v") or a named extra.
+        """Return one vector per window, from its keys, its values or an additional projection of its keys.
 
-        name: "k", "v" or the name of an extra.
-        x: vectors of the keys.
-        of: function that returns the entry at place j of every window.
+        name: "k" for keys, "v" for values, or the name of the additional projection.
+        x: the vectors of all keys.
+        of: function that returns the vectors at place j of every window.
         is_key: function that returns whether place j of every window has a key.
-        middle: column of each window's middle key, or of the nearest key in the row.
+        middle: index of the key in the middle of each window, or of the nearest key in the row.
         """
 
     def forward(self, keys: Keys) -> Keys:
@@ -77,7 +77,7 @@ class WindowShortener(Shorten):
 
 
 class MeanWindows(WindowShortener):
-    """Mean of each window, without parameters (Poolingformer's mean pooling).
+    """Shortener: the mean of each window of keys, without parameters (Poolingformer's mean pooling).
 
     size: number of keys of a window.
     """
@@ -88,7 +88,7 @@ class MeanWindows(WindowShortener):
 
 
 class MaxWindows(WindowShortener):
-    """Elementwise maximum of each window, without parameters (Poolingformer's max pooling).
+    """Shortener: the elementwise maximum of each window of keys (Poolingformer's max pooling).
 
     size: number of keys of a window.
     """
@@ -101,13 +101,14 @@ class MaxWindows(WindowShortener):
 
 
 class DynamicWindows(WindowShortener):
-    """Weighted sum of each window, with weights from its middle key (Poolingformer's LDConv pooling).
+    """Shortener: a weighted sum of each window of keys, with weights computed from its middle key.
 
     delta = softmax(W x_m), y = sum_j delta_j x_j over the window, with x_m in its middle
 
-    Choose it if certain places of a window matter more, or if the middle key should determine the weights. It starts as
-    the mean. Keys and values have separate weights, and so has each head. If a window extends beyond the row, the
-    softmax covers the keys inside it. The nearest key then replaces a missing middle key.
+    This is the LDConv pooling of Poolingformer. Choose it if certain places of a window matter more, or if the middle
+    key should determine the weights. Initially it is the mean. There is a matrix W for keys and one for values in each
+    head. If a window extends beyond the row, the softmax covers the keys inside it. The nearest key then replaces a
+    missing middle key.
 
     size: number of keys of a window.
     heads: number of heads of keys and of values.

@@ -178,7 +178,7 @@ def test_a_threshold_for_each_layer() -> None:
     for rule in (by_layer, stop):
         assert rule(sure[:1], ctx, ()).tolist() == [[False, False, True]]
         assert rule(sure[:2], ctx, ()).tolist() == [[False, True, True]]
-        with pytest.raises(ValueError, match="^no threshold for layer 3: got 2 thresholds, expected at least 3"):
+        with pytest.raises(ValueError, match="^no exit threshold for layer 3: got 2 thresholds, expected at least 3"):
             rule(sure, ctx, ())
     with pytest.raises(ValueError, match=r"threshold\[1\]=2.0"):
         Geometric(1, 3, threshold=(0.8, 2.0))

@@ -47,5 +47,5 @@ def test_all_runs_have_the_same_sizes(other: QKV, name: str) -> None:
 
 
 def test_without_a_projection_there_is_nothing_to_run() -> None:
-    with pytest.raises(ValueError, match=r"ByHeads got no projection\. Pass one for each run of heads"):
+    with pytest.raises(ValueError, match=r"ByHeads got no projection\. Pass one for each group of heads"):
         ByHeads()

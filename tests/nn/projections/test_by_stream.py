@@ -53,12 +53,12 @@ def test_both_is_one_product_a_stream() -> None:
     ],
 )
 def test_both_streams_have_the_same_sizes(other: QKV, name: str) -> None:
-    with pytest.raises(ValueError, match=rf"two streams have {name}\. Make them equal"):
+    with pytest.raises(ValueError, match=rf"the two projections of ByStream have {name}\. Make them equal"):
         ByStream(3, QKV(16, 4), other)
 
 
 def test_it_has_no_one_matrix_and_says_so() -> None:
-    with pytest.raises(ValueError, match="two matrices for 'q', one per stream"):
+    with pytest.raises(ValueError, match="two matrices for 'q', for global and for other tokens"):
         ByStream(3, QKV(16, 4), QKV(16, 4)).matrix("q")
 
 

@@ -105,7 +105,7 @@ def test_scores_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
 
 
 def test_what_is_not_of_pairs_is_refused() -> None:
-    with pytest.raises(ValueError, match="'scores' from below must be PerPair scores: got PerToken"):
+    with pytest.raises(ValueError, match="'scores' from the block below must be PerPair scores: got PerToken"):
         scores(residual_request(PerToken(torch.randn(2, 5, 3))))
 
 
