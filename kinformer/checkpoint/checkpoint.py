@@ -97,7 +97,7 @@ def find_conflict(folder: Path, model: nn.Module, *, same: bool = False) -> str 
 
     folder: folder to save to.
     model: model to save.
-    same: True does not report a model of the same member (named model of the library) with the same keywords.
+    same: True does not report a model of the same member function with the same keywords.
     """
     if not (folder / WEIGHTS).is_file():
         return None
@@ -128,7 +128,7 @@ def check_same_model(folder: Path, model: nn.Module) -> None:
     It is part of resuming a training, which needs the model that the training state belongs to.
 
     folder: folder to check.
-    model: model with the expected member (named model of the library) and keywords.
+    model: model with the expected member function and keywords.
     """
     config = _read_config(folder / CONFIG)
     if (other := find_conflict(folder, model, same=True)) is not None:
@@ -226,7 +226,7 @@ def load(folder: str | Path, member: Callable[..., Any] | None = None, paths: Ma
 
 
 def built_by(folder: str | Path) -> str:
-    """Return the name of the member (named model of the library) that built the model in a folder.
+    """Return the name of the member function that built the model in a folder.
 
     folder: folder of the model.
 

@@ -72,7 +72,7 @@ def make_sampler(
 
     temperature: divisor of the logits; 0, or a value below the range of float32, takes the most likely token.
     top_k: number of most likely tokens to sample from.
-    top_p: tokens are sampled only from the most likely ones, as few as together have this probability.
+    top_p: tokens are sampled only from the most likely ones, as few as together reach this probability.
     seed: seed of the sampling. With one seed per row, the random numbers of a row do not depend on other rows.
     device: device of the logits.
     """
@@ -111,7 +111,7 @@ def keep_top_k(logits: Float[Tensor, "B V"], k: int) -> Float[Tensor, "B V"]:
 
 
 def keep_top_p(logits: Float[Tensor, "B V"], p: float) -> Float[Tensor, "B V"]:
-    """Return logits with -inf for all except the fewest most likely tokens of total probability p.
+    """Return logits with -inf for all except the fewest most likely tokens that reach probability p.
 
     The largest logit of each row always stays.
 

@@ -46,8 +46,8 @@ def adaptive_span(
     head_dim: width of a head; d / heads if None.
     segment: tokens of a segment; the memory of earlier hidden states comes before it.
     longest: largest possible span, in positions.
-    spans: "static" learns one span per head. A layer then stores and reads only keys within its longest span. "dynamic"
-        computes a span per head and token, so each layer stores keys of all `longest` positions. Any other text is a
+    spans: "static" learns one span per head. A layer then stores and reads only positions within its longest span.
+        "dynamic" computes a span per head and token, so each layer stores all `longest` positions. Any other text is a
         fixed masking function, described below.
     ramp: width of the soft edge of a span, in positions (learned spans).
     itself: a token also reads itself; False as in the paper.

@@ -21,7 +21,7 @@ def agent(
     pieces: int = 2,
     burn_in: int = 0,
 ) -> Agent:
-    """PPO agent (Schulman et al., 2017, arXiv:1707.06347) with the layers of any causal language model.
+    """PPO agent (Schulman et al., 2017, arXiv:1707.06347) with the layers of a causal language model.
 
     `kinformer train gtrxl d=64 --data env=t_maze` builds `agent` with stack="gtrxl(d=64)" and the sizes of the
     environment. Choose the stack by what the agent must remember: lstm for a little, gtrxl or transformer_xl for the
@@ -36,7 +36,7 @@ def agent(
     ratio: clipping range: the loss rewards ratios of the new to the old probability of an action only up to this
         distance from 1.
     entropy: loss weight of the policy's entropy.
-    value: loss weight of the squared error of the predicted value.
+    value: loss weight of half the squared error of the predicted value.
     epochs: number of times that the agent learns from each rollout.
     pieces: number of batches into which an epoch divides the rollout.
     burn_in: number of steps that are read again, without gradients, before the steps that the agent learns from. The

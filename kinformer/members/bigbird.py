@@ -63,7 +63,7 @@ def bigbird(
         the text.
     block: positions in a block. The paper has 64 for rows of 4,096; 16 gives as many blocks for rows of 1,024.
     window: blocks on either side of its own that a block reads; 1 gives the paper's three blocks.
-    keys: number of random blocks that each block reads; 0 for none. The blocks that are read anyway are excluded. With
+    keys: number of random blocks that each block draws; 0 for none. The blocks that are read anyway are excluded. With
         "published" the random blocks may include the last block, which is global, and blocks after the end of the text.
     draw: choice of the random blocks. With "past" each block draws from earlier blocks, and a drawn block reads the
         drawing block too. The choice is then the same at every length, but early blocks read more. With "published"

@@ -40,9 +40,10 @@ def bp_transformer(
 
     y_i = sum over the nodes j that i reads of softmax((q_i.k_j + q_i.a_type(i, j)) / sqrt(width of a head)) v_j
 
-    Each type of edge has a vector a. Choose it if near tokens matter one by one and distant tokens matter as a whole. A
-    token reads about 2 k log2(n / k) nodes of a row of n tokens, and in a decoder half as many. These nodes cover the
-    whole row in every layer. Spans are nodes with vectors of their own. Blocks are post-norm.
+    With position "edges", each type of edge has a vector a. Choose it if near tokens matter one by one and distant
+    tokens matter as a whole. A token reads about 2 k log2(n / k) nodes of a row of n tokens, and in a decoder half as
+    many. These nodes cover the whole row in every layer. Spans are nodes with vectors of their own. Blocks are
+    post-norm.
 
     d: width of a token and of a span.
     depth: number of layers.

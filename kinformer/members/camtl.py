@@ -61,7 +61,7 @@ def camtl(
     blocks: number of blocks into which `length` is cut; d / length in the authors' code, 6 at BERT's sizes.
     upper: number of layers, from the top, whose attention depends on the task; half of all layers if None.
     frozen: number of layers, from the bottom, that are not trained, like the embeddings below them. Use it with weights
-        from another training (`--from`). The blocks of attention scores of these layers are still trained.
+        from another training (`--from`). The parts of these layers that depend on the task are still trained.
     pattern: expression for the tokens that each token reads, such as "Band(64)", in every layer.
     length: longest row in tokens.
     kinds: number of segment types.

@@ -82,17 +82,16 @@ def performer(
     dropout: dropout probability of embeddings and sublayer outputs.
     kernel: "softmax" and "hyperbolic" estimate the softmax kernel; "hyperbolic" uses each direction with both signs.
         "trigonometric" estimates it by sines and cosines, which the paper finds unstable; it has no eps. The other
-        names are functions for generalised attention, whose features are this function of the directions; "relu" is the
-        paper's Performer-ReLU.
+        names are functions f of generalised attention. Its features are f of the products of a vector with the
+        directions; "relu" is the paper's Performer-ReLU.
     orthogonal: draw orthogonal directions; False draws each one independently.
     lengths: lengths of orthogonal directions: "normal" draws them like lengths of normal vectors, and "equal" makes all
         of them sqrt(d / heads).
     eps: number added to features. The default is 1e-6 for estimates of softmax and 1e-3 for other kernels, as in the
         authors' TensorFlow code; their JAX code has 1e-4 for softmax.
     form: "decoder" generates text; "encoder" predicts hidden tokens. The paper has both.
-    stabiliser: maximum that is subtracted in exp(...) of keys, to keep it small: "token" takes it over each token,
-        "sequence", as in the authors' code, over the whole row. With "sequence" a decoder's eps depends on later
-        tokens.
+    stabiliser: maximum that is subtracted in exp(...) of keys, to keep it small: the largest exponent of each "token",
+        or, as in the authors' code, of the whole "sequence". With "sequence" a decoder's eps depends on later tokens.
     window: number of last tokens that are read exactly, as by softmax; only earlier tokens are estimated. None, as in
         the paper, estimates all tokens, and is much further from softmax if attention is sharp. It needs form "decoder"
         and kernel "softmax" or "hyperbolic".

@@ -41,8 +41,8 @@ def sac(
     heads: number of attention heads.
     head_dim: width of a head; d / heads if None.
     edges: number of earlier tokens that a token reads.
-    share: unit that has its own edges (pairs of tokens that read each other): the whole "model", which chooses in the
-        lowest layer, each "layer", or each "head".
+    share: unit that has its own edges (pairs of a token and a token that it reads): the whole "model", which chooses in
+        the lowest layer, each "layer", or each "head".
     width: width of the LSTM.
     clip: largest distance that the LSTM can distinguish.
     reward: reward of a choice: the log-likelihood of its "token"'s target, which has less noise, or the mean over its

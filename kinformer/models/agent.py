@@ -52,8 +52,8 @@ class Agent(PolicyModel):
     observations: shape of an observation: a vector or a small picture (see `ObservationEmbedding`).
     actions: number of kinds of actions, or number of components of an action if `discrete` is False.
     body: causal layers that have a state, to read step by step, and give repeatable results. PPO compares the policy
-        that learns with the policy that acted. So dropout and parts with random choices, such as `SAC`, are refused.
-        All rows share the noise of `Sinkhorn`, which stays the same while the agent learns from a rollout.
+        that learns with the policy that acted. So dropout and `unrepeatable` parts, such as `SAC`, are refused. All
+        rows share the noise of `Sinkhorn`, which stays the same while the agent learns from a rollout.
     discrete: True for a choice among kinds of actions, False for actions that are vectors of real numbers.
     position: position that is added to embedded steps; None if the body encodes positions itself or needs none.
     discount, trace: gamma and lambda of the advantages (`nn/losses/ppo.py`).
@@ -65,8 +65,8 @@ class Agent(PolicyModel):
         state.
     penalties: weights of the body's auxiliary losses, keyed by the last part of their names.
 
-    Errors: ValueError for invalid numbers, for a body without a state or with random choices, and for an exit rule that
-    no loss trains.
+    Errors: ValueError for invalid numbers, for a body without a state or with unrepeatable results, and for an exit
+    rule that no loss trains.
     Source: Schulman et al., 2017, arXiv:1707.06347; stored states and burn-in: Kapturowski et al., 2019, "Recurrent
     experience replay in distributed reinforcement learning", ICLR.
     """

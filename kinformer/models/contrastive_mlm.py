@@ -29,8 +29,8 @@ class ContrastiveMLM(MLM):
     hidden segment sees the rest of its row. L_contrast compares it with the global tokens of all segments of the batch,
     each encoded in isolation. Each of the two encodings takes one pass. In the second, tokens attend only within their
     segment. The last global token stands for its segment and all later ones; they are never hidden if there are
-    several. The metric is the metric of `MLM`. With several processes, a segment is compared only with segments of its
-    own process.
+    several. A row with a single segment hides none. The metric is the metric of `MLM`. With several processes, a
+    segment is compared only with segments of its own process.
 
     contrast: weight of L_contrast, from 0 to 1.
     vocab, d, kwargs: arguments of `MLM`; its `segment`, which gives the segment of each token, is required.

@@ -24,7 +24,7 @@ class MultiExit(ManyExits, LM):
     easy tokens; choose `LM` if all tokens should use all layers. NLL_n is the loss of the predictions at exit n. L_exit
     is the loss of the exit rule, if the rule has parameters. Training computes every exit for all tokens; in eval mode
     tokens exit early. `judge` also reports the mean number of layers per token, as "layers". If the EarlyExit has a
-    `chance` (probabilities of random exits), tokens exit in training too. The first term is then the mean NLL of
+    `chance` (a rule of random exits), tokens exit in training too. The first term is then the mean NLL of
     `paths` forward passes (mixed training, equation 5; the paper's results use aligned training, as above).
 
     vocab, d, kwargs: arguments of `LM`.
@@ -70,7 +70,7 @@ class MultiExit(ManyExits, LM):
         return ExitOutputs(states, logits, next_tokens(batch), ctx)
 
     def refuse_untrained(self, part: Layer) -> None:
-        """Raise ValueError for the exit rule `BySequence`, and for exit rules inside the layers.
+        """Raise ValueError for the exit rule `BySequence`, and for trainable exit rules inside the layers.
 
         This model's loss does not train the latter.
         """

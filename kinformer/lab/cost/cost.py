@@ -93,8 +93,9 @@ def cost(model: Model, batch: int, length: int, on_progress: Callable[[int], Non
     """Measure the cost of training and decoding a model by running it on a few random rows.
 
     A batch of up to 4,096 tokens is run whole. The memory of a larger batch is extrapolated linearly from two smaller
-    batches. Additions and multiplications are counted by PyTorch (`torch.utils.flop_counter`). Attention counts all
-    pairs of query and key for the patterns `Full()` and `Causal()`, and only the allowed pairs for other patterns.
+    batches. Additions and multiplications are counted by PyTorch (`torch.utils.flop_counter`). Attention counts as
+    the reference executor computes it. That is over all pairs of query and key for the patterns `Full()` and
+    `Causal()`, and only over the allowed pairs for other patterns.
 
     Bytes of tensors are counted, without the internal buffers of kernels. The process is measured during these runs if
     the system reports its memory (Linux) and if nothing large ran in it before. Otherwise its memory is estimated from

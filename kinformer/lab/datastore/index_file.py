@@ -23,8 +23,8 @@ class IndexRecord:
     search: the search, as text.
     keys: number of keys in the index.
     sha256: hash of the index file.
-    recall: the share of the 16 truly nearest keys that the index finds, measured with 256 keys of the datastore as
-        queries. The query itself does not count as a neighbour.
+    recall: the share of the 16 truly nearest keys that the index finds, measured with up to 256 keys of the datastore
+        as queries. The query itself does not count as a neighbour.
     """
 
     search: str
@@ -64,7 +64,7 @@ def check_faiss_search(search: Search) -> FaissSearch:
 def measure_recall(index: VectorIndex, keys: Shards, nearest: int = NEAREST) -> float:
     """Return the recall of an index: the share of the truly nearest keys that it finds.
 
-    The queries are 256 evenly spaced keys of the datastore. A query does not count as its own neighbour.
+    The queries are up to 256 evenly spaced keys of the datastore. A query does not count as its own neighbour.
 
     index: the index.
     keys: all keys.

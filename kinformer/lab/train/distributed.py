@@ -120,8 +120,8 @@ SINGLE_PROCESS: SingleProcess = SingleProcess()
 class ProcessGroup(SingleProcess):
     """Processes that train one model on different rows, each with all weights (DistributedDataParallel).
 
-    Each process has its own random numbers (dropout), seeded by seed, step and rank. A training with the same number of
-    processes is repeatable. With another number of processes the random numbers differ.
+    Each process has its own random numbers (dropout), seeded by seed, step and rank. With the same number
+    of processes a training draws the same numbers again. With another number of processes it draws others.
     """
 
     def __init__(self) -> None:

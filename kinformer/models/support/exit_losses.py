@@ -44,7 +44,7 @@ class ManyExits(Writer):
     loss = L_dec + alpha * L_exit
 
     NLL_n is the loss of the predictions at exit n. In aligned training, L_dec = sum_n w_n NLL_n / sum_n w_n. If the
-    exits have a `chance` (probabilities of random exits), training is mixed: L_dec is the mean NLL of `paths` forward
+    exits have a `chance` (a rule of random exits), training is mixed: L_dec is the mean NLL of `paths` forward
     passes with random exits. L_exit is the loss of the exit rule, if it has parameters, from a pass in which no token
     exits. `judge` also reports the mean number of layers per token, as "layers".
     """

@@ -12,7 +12,7 @@ class EpisodeScales(NamedTuple):
     """Means and scales of the episodes of a data set, to normalise the inputs of a model.
 
     mean, deviation: mean and standard deviation of each value of an observation.
-    returns, actions: divisors of returns and of numeric actions: their largest absolute values.
+    returns, actions: divisors of returns and of numeric actions: their largest absolute values, or 1 for 0.
     span: smallest and largest return of an episode.
     delayed: True if an episode has its whole reward at its last step.
     """

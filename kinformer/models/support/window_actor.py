@@ -57,7 +57,8 @@ class RecentSteps(NamedTuple):
 class WindowActor(Actor):
     """Actor that takes the most likely kind of action, or the predicted vector in the environment's units.
 
-    Each reward lowers the return to go, which the model gets as input: R_{t+1} = R_t - r_t.
+    Each reward lowers the return to go, which the model gets as input: R_{t+1} = R_t - r_t. If the training episodes
+    have their whole reward at the last step, the return to go stays constant.
 
     model: a model of trajectories.
     target_return: return to reach in an episode, one for each row.

@@ -55,7 +55,7 @@ PACKED = "tokens of five kinds, untrained weights; relative to the largest"
 
 @of_mechanisms(SAC, PublishedSAC)
 def edges(mechanism: Any, layer: Attention, where: str, length: int | None) -> Picture:
-    """Draw the keys (edges) that the network of sparse adaptive connection (SAC) chooses for each query."""
+    """Draw the pairs of query and key (edges) that the network of sparse adaptive connection chooses."""
     each = "for each" if isinstance(mechanism, SAC) else "per"
     caption = (
         f"{type(mechanism).__name__}{where}, head 0: {mechanism.edges} edges chosen {each} token, and the token itself"
