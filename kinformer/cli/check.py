@@ -35,7 +35,7 @@ def check(
 
     The report has a verdict for each law, with the smallest example that breaks it. It also has drawings of the
     attention patterns, and the time and memory at several lengths of a row. The exit code is 0 if all laws hold and 1
-    if a law is broken. It is 2 if the file cannot be imported, or if no law applies to its examples.
+    if a law is broken or runs out of time. It is 2 if the file cannot be tested, or if no law applies to its examples.
 
     \b
     Examples:

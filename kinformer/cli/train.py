@@ -142,9 +142,10 @@ def train(
     are keywords of the member `agent`, such as discount=0.98, entropy=0.02 or burn_in=8.
 
     Learning rate: the rate rises to --lr during the --warmup and then follows the --schedule, which ends together with
-    the --steps or --minutes. A --warmup in steps takes that many steps with either of them. noam is the schedule of the
-    2017 Transformer. Its rate follows from the width of the model unless --lr is given. With a --warmup in steps, such
-    as 4000, the noam rate depends only on the number of the step, and not on the length of the training.
+    the --steps or --minutes. Its progress is the fraction of these that is spent. A --warmup in steps takes that many
+    steps with either of them. noam is the schedule of the 2017 Transformer. Its rate follows from the width of the
+    model unless --lr is given. With a --warmup in steps, such as 4000, the noam rate depends only on the number of the
+    step, and not on the length of the training.
 
     Resuming: the run is saved every ten seconds, at the end, at Ctrl-C and at SIGTERM. The same command with --resume
     continues from there. On a CPU the weights are the same as without the interruption. If nothing was saved, --resume
