@@ -18,8 +18,7 @@ def check(
         list[str] | None,
         typer.Option(
             help="Name of one law (a property that parts are tested for), such as padding; give the option again for "
-            "more; "
-            "default: all laws."
+            "more; default: all laws."
         ),
     ] = None,
     seconds: Annotated[float, typer.Option(help="Time limit for testing each law, in seconds.", min=0.1)] = 60.0,

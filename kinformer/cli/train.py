@@ -45,8 +45,7 @@ def train(
         int,
         typer.Option(
             help="Number of micro-batches into which each batch is split; more micro-batches take less memory, and "
-            "change "
-            "the random dropout.",
+            "change the random dropout.",
             min=1,
         ),
     ] = 1,
@@ -70,8 +69,7 @@ def train(
         list[str] | None,
         typer.Option(
             help="Settings of a further phase of training, such as steps=500,length=1024; give the option again for "
-            "more "
-            "phases."
+            "more phases."
         ),
     ] = None,
     resume: options.Resume = False,
@@ -91,8 +89,7 @@ def train(
         Literal["ddp", "shard"],
         typer.Option(
             help="With several processes under torchrun: ddp keeps all weights in each process, shard keeps a part "
-            "of them "
-            "in each."
+            "of them in each."
         ),
     ] = "ddp",
 ) -> None:
