@@ -59,7 +59,7 @@ class DistanceBand(NamedTuple):
     def table_rows(self, stage: Stage, call: TileCall) -> slice | None:
         """Return the rows of the table for the distances in each tile of a call.
 
-        None if the queries or keys of a tile are not consecutive.
+        None if the tiles have no common distances (`Stage.tile_distances`); each pair is then looked up.
         """
         distances = stage.tile_distances(call)
         return (
@@ -83,7 +83,7 @@ def band_of(request: Request, plan: TilePlan) -> tuple[Tensor, DistanceBand] | N
     plan: the plan of the request.
 
     Returns None if the request has no bias or its bias has no form by distance. It also returns None if the bias has
-    `asks` or `values` and some tiles of the plan are not consecutive.
+    `asks` or `values` and some calls of the plan have no band (`TilePlan.span`).
     """
     if request.bias is None:
         return None

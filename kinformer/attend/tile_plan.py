@@ -121,7 +121,7 @@ class Stage(NamedTuple):
     def tile_distances(self, call: TileCall) -> range | None:
         """Return the distances between query and key in each tile, the furthest first.
 
-        None if the distances differ between tiles or rows, or if tokens are gathered.
+        None if the distances differ between tiles or rows, or if tokens are gathered or looked up by number.
         """
         q, k = call.q, call.k
         if (
@@ -161,8 +161,8 @@ class TilePlan:
     stages: the stages.
     pairs: estimated time of the plan, in the time for one (query, key) pair of one head.
     plain: True if all rows have the same positions and no padding.
-    finer: function that returns a stage with other calls for the forward pass, in smaller tiles.
-    turned: function that returns a stage with other calls for the backward pass, in tiles of keys.
+    finer: function that returns a stage for the forward pass: a window in smaller tiles, other stages unchanged.
+    turned: function that returns a stage for the backward pass: a window in tiles of keys, other stages unchanged.
 
     If the pattern holds tensors of the batch, every use of the plan must pass the same `rows` to `make_mask`.
     """

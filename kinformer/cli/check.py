@@ -18,8 +18,7 @@ def check(
         list[str] | None,
         typer.Option(
             help="Name of one law (a property that parts are tested for), such as padding; give the option again for "
-            "more; "
-            "default: all laws."
+            "more; default: all laws."
         ),
     ] = None,
     seconds: Annotated[float, typer.Option(help="Time limit for testing each law, in seconds.", min=0.1)] = 60.0,
@@ -35,7 +34,7 @@ def check(
 
     The report has a verdict for each law, with the smallest example that breaks it. It also has drawings of the
     attention patterns, and the time and memory at several lengths of a row. The exit code is 0 if all laws hold and 1
-    if a law is broken. It is 2 if the file cannot be imported, or if no law applies to its examples.
+    if a law is broken or runs out of time. It is 2 if the file cannot be tested, or if no law applies to its examples.
 
     \b
     Examples:

@@ -46,8 +46,7 @@ def compare(
         str | None,
         typer.Option(
             help="Learning rates to try for each member, such as 1e-3,3e-3; the best one on validation data is "
-            "measured on "
-            "test data."
+            "measured on test data."
         ),
     ] = None,
     match: Annotated[
@@ -82,8 +81,8 @@ def compare(
 
     With --seeds each member is trained with several seeds. If the confidence intervals of two members overlap, the
     table reports them as not resolved: either may be better. With --lrs each member is trained at each of these
-    learning rates. The training that is best on validation data is then measured on test data. With --match parameters
-    the other members get about as many parameters as the first one, by another width `d` or else another `depth`.
+    learning rates. The rate that is best on validation data is then measured on test data. With --match parameters the
+    other members get about as many parameters as the first one, by another width `d` or else another `depth`.
 
     The folder --out holds results.json with all numbers, report.html with more pictures, curves.png, and for each
     member a folder that `generate` reads. If the command is stopped, the same command with --resume continues.

@@ -27,8 +27,7 @@ def generate(
         str | None,
         typer.Option(
             help="Source text, such as a question, for a model that was trained on pairs of source and target; it "
-            "generates "
-            "the target."
+            "generates the target."
         ),
     ] = None,
     sources: Annotated[

@@ -88,8 +88,7 @@ Minutes = Annotated[
     float | None,
     typer.Option(
         help="Minutes of training (in a comparison, of each member); the time of measurements on validation data "
-        "does not "
-        "count."
+        "does not count."
     ),
 ]
 Batch = Annotated[

@@ -30,8 +30,7 @@ def play(
         flag(
             "return",
             "Target return (sum of rewards) of a decision_transformer, such as 500; give the option again "
-            "for more; "
-            "default: the highest return of its training data.",
+            "for more; default: the highest return of its training data.",
         ),
     ] = None,
     episodes: Annotated[int, count("Number of episodes to play for each target return.")] = 10,

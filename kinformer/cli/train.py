@@ -45,8 +45,7 @@ def train(
         int,
         typer.Option(
             help="Number of micro-batches into which each batch is split; more micro-batches take less memory, and "
-            "change "
-            "the random dropout.",
+            "change the random dropout.",
             min=1,
         ),
     ] = 1,
@@ -70,8 +69,7 @@ def train(
         list[str] | None,
         typer.Option(
             help="Settings of a further phase of training, such as steps=500,length=1024; give the option again for "
-            "more "
-            "phases."
+            "more phases."
         ),
     ] = None,
     resume: options.Resume = False,
@@ -91,8 +89,7 @@ def train(
         Literal["ddp", "shard"],
         typer.Option(
             help="With several processes under torchrun: ddp keeps all weights in each process, shard keeps a part "
-            "of them "
-            "in each."
+            "of them in each."
         ),
     ] = "ddp",
 ) -> None:
@@ -142,9 +139,10 @@ def train(
     are keywords of the member `agent`, such as discount=0.98, entropy=0.02 or burn_in=8.
 
     Learning rate: the rate rises to --lr during the --warmup and then follows the --schedule, which ends together with
-    the --steps or --minutes. A --warmup in steps takes that many steps with either of them. noam is the schedule of the
-    2017 Transformer. Its rate follows from the width of the model unless --lr is given. With a --warmup in steps, such
-    as 4000, the noam rate depends only on the number of the step, and not on the length of the training.
+    the --steps or --minutes. Its progress is the fraction of these that is spent. A --warmup in steps takes that many
+    steps with either of them. noam is the schedule of the 2017 Transformer. Its rate follows from the width of the
+    model unless --lr is given. With a --warmup in steps, such as 4000, the noam rate depends only on the number of the
+    step, and not on the length of the training.
 
     Resuming: the run is saved every ten seconds, at the end, at Ctrl-C and at SIGTERM. The same command with --resume
     continues from there. On a CPU the weights are the same as without the interruption. If nothing was saved, --resume

@@ -292,7 +292,7 @@ class Layer(nn.Module, ABC):
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
         """Return the decoding state before the first token of rows of up to `length` tokens; () for no state.
 
-        The state consists of plain tensors. `dtype` and `device` default to the weights' dtype and device.
+        The state consists of plain tensors; no weight is read or changed. `dtype` and `device` default to the weights'.
         """
         return ()
 

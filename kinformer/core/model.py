@@ -86,8 +86,7 @@ class Model(nn.Module, ABC):
     own: the number of tokens, such as a class token, that the model adds to a row.
     tops: names of modules, such as the head, that are not kept if another class of model takes over the trained body.
 
-    For rows longer than `window` tokens, `generate` and every measurement let the model see only the last `window`
-    tokens.
+    For rows longer than `window` tokens, `generate` and every measurement use a sliding window of at most that length.
     """
 
     reads: ClassVar[str]

@@ -35,7 +35,7 @@ def judge(pattern: Pattern) -> Iterator[str]:
 
     The predicate says whether a query may read a key. Declarations are methods such as `reach` and `capacity`. Up to 13
     positions are compared, or 22 with KINFORMER_PROVE=1. `reach`, `period`, `live` and `capacity` are also compared
-    over 130 positions.
+    over 130 positions. A pattern with tensors of the batch is compared over at most 13 positions.
     """
     for length in LENGTHS:
         if length <= LONGEST or not pattern.tensors():

@@ -37,7 +37,7 @@ class CalibrationSettings(NamedTuple):
     delta: largest allowed mean loss of the generated texts (Learn then Test).
     epsilon: allowed probability that the mean loss is above delta (Learn then Test).
     consistency: the loss of a text that is generated with early exits. "textual" is its distance from the full model's
-        text. "risk" is its distance from the reference text minus the full model's distance.
+        text. "risk" is its distance from the reference text minus the full model's distance, but at least 0.
     thresholds: number of exit thresholds to choose from; for a search, number of values for each layer.
     search: method to search one threshold per layer: a number of random combinations, "grid" or "coordinates"; if None,
         Learn then Test finds one threshold for all layers.

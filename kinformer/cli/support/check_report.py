@@ -63,8 +63,8 @@ def judge_file(file: str, law: list[str] | None, seconds: float, out: Path | Non
     out: folder for report.txt and picture.png; no files are written if None.
 
     A law is a property that parts (building blocks of models) are tested for. Returns 1 if a law is broken or its test
-    ran out of time, otherwise 0. Errors: UserError for an unknown law, a file that cannot be imported, and examples
-    that no law applies to.
+    ran out of time, otherwise 0. Errors: UserError for an unknown law, a file or examples that cannot be read in time,
+    and examples that no law applies to.
     """
     for name in law or ():
         if name not in laws():

@@ -121,8 +121,7 @@ def build_models(comparison: Comparison) -> tuple[dict[str, Model], dict[str, De
         judged = ", ".join(f"{name} ({title})" for name, title in metrics.items())
         raise UserError(
             f"cannot compare by several metrics: got {judged}, expected one metric for all. Compare members that "
-            "read the "
-            "same kind of data, or compare on a task"
+            "read the same kind of data, or compare on a task"
         )
     return models, decisions
 

@@ -98,8 +98,7 @@ def refuse_measured_text(store: Datastore, data: Any) -> None:
         if any(manifest_part.part.text == same for manifest_part in store.texts):
             raise ValueError(
                 f"the datastore was built from the {split} split of this text, so every token would find its own "
-                "context. "
-                "Build it from the train split, or give another text with --data"
+                "context. Build it from the train split, or give another text with --data"
             )
         begins = evenly_spaced(max(len(part.tokens) - LOOK, 0) + 1, LOOKS).tolist()
         repeated = store.count_occurring([part.tokens[at : at + LOOK] for at in begins])

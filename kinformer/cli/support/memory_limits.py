@@ -70,8 +70,7 @@ def refuse_no_room(model: Any, rows: int, tokens: int) -> None:
     if free_bytes is not None and needed > free_bytes:
         raise UserError(
             f"the decoding state of {rows:,} rows of {tokens:,} tokens needs {size(needed)}, but {size(free_bytes)} "
-            "are "
-            "free. Give fewer tokens, or use a member whose state does not grow, such as transformer_xl"
+            "are free. Give fewer tokens, or use a member whose state does not grow, such as transformer_xl"
         )
 
 

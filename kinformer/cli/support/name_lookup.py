@@ -104,7 +104,7 @@ def find_pages(name: str, keywords: tuple[str, ...] = ()) -> list[Page] | Topic:
 
 
 def refuse_unknown(name: str) -> None:
-    """Refuse a name that no part has and no file mentions, before any file of the library is run.
+    """Refuse a name that no part or topic has and no file mentions, before any library file is run.
 
     name: the name. Expressions, paths and user files are not refused here, and neither is any name if there are
         plugins; `find_pages` checks them.

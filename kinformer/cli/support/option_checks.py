@@ -182,7 +182,7 @@ def masked_model(folder: Path) -> Path:
 
     folder: the folder. Only the metric in its config is looked at: a model with another metric is not refused here.
 
-    Errors: UserError for a model whose metric shows that it predicts the next token.
+    Errors: UserError if the folder holds no model, or if the metric shows that the model predicts the next token.
     """
     trained_model(folder)
     if (metric := _config(folder).get("metric")) in WRITES:

@@ -86,7 +86,7 @@ class Ponderer(nn.Module):
         self.body = act_rnn(d=d, depth=MOST, bias=0.0).body
 
     def forward(self, x: Float[Tensor, "B bits"]) -> tuple[Float[Tensor, "B 2"], dict[str, Tensor]]:
-        """Return logits for even and odd, and the cell's numbers of steps and ponder costs by name."""
+        """Return logits for even and odd, and by name the cell's steps N, remainders R and costs N + R."""
         ctx = Context(torch.zeros(len(x), 1, dtype=torch.long), run=True, full=True)
         out = self.body(self.read(x)[:, None], None, ctx)
         return self.head(out.y[:, 0]), {name: value[:, 0] for name, value in out.aux.items()}
@@ -115,7 +115,7 @@ def train_and_test(price: float, seed: int, steps: int) -> ParityResult:
     steps are free, and then learns to save steps. With a price of 0.01 from the start it stays at one or two steps, and
     only 0.67 of its answers are correct.
 
-    price: factor of the number of computation steps in the loss.
+    price: factor of N + R in the loss, where N is the number of computation steps and R the remainder.
     seed: seed of the weights and of the inputs.
     steps: number of training steps.
     """
@@ -176,10 +176,10 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     """Measure the computation steps of networks by difficulty and by price, and the error of the gradient.
 
     Measured here: networks with adaptive computation time that learn the parity of 6 entries. The price is the factor
-    of the number of computation steps in the loss: 0.001, 0.01 or 0.1. The claim holds if four conditions are met. At
-    every price at least 0.95 of the answers are correct. At price 0.1 the harder half of the inputs takes more steps
-    than the easier half. Networks take fewer steps at price 0.1 than at 0.001. The gradient has a relative error of at
-    most 1e-6.
+    of N + R in the loss, the number of computation steps plus the remainder: 0.001, 0.01 or 0.1. The claim holds if
+    four conditions are met. At every price at least 0.95 of the answers are correct. At price 0.1 the harder half of
+    the inputs takes more steps than the easier half. Networks take fewer steps at price 0.1 than at 0.001. The gradient
+    has a relative error of at most 1e-6.
 
     With 8 entries, only 0.96 of the answers are correct after 900 training steps. The steps by difficulty are compared
     at the highest price. At the lowest price a network has no reason to save steps, and some networks take fewer steps

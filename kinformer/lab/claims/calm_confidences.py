@@ -29,7 +29,7 @@ SOURCE = "Schuster et al., 2022, arXiv:2207.07061, section 5; as the posts on th
 
 
 class Speed(NamedTuple):
-    """Speed of a CALM whose tokens exit early if a confidence is above its calibrated threshold.
+    """Speed of a CALM whose tokens exit early if a confidence reaches its calibrated threshold.
 
     speed: time of the full model divided by the time with exits.
     layers: mean number of layers per token.

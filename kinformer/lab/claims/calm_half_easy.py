@@ -43,7 +43,7 @@ class HalfEasyResult(NamedTuple):
 def run(seed: int, size: Size = WIDE, texts: int = TEXTS) -> HalfEasyResult:
     """Train a CALM, calibrate its early exits on validation texts, and measure them on test texts.
 
-    A token exits if its softmax response (difference of the two largest probabilities) is above a threshold. In the
+    A token exits if its softmax response (difference of the two largest probabilities) reaches a threshold. In the
     calibration, the loss of a text is its distance from the full model's text.
 
     seed: seed of the training.

@@ -93,7 +93,7 @@ def measure_returns(seed: int, steps: int) -> dict[str, tuple[float, float]]:
     """Train each learner with immediate and with delayed rewards, and return its two mean returns by name.
 
     The first return is with a reward at each step, the second with all reward at the end of the episode. The learners
-    are a Decision Transformer, behaviour cloning and conservative Q-learning.
+    are a Decision Transformer, behaviour cloning of the best tenth of the episodes, and conservative Q-learning.
 
     seed: seed of the episodes and of the trainings.
     steps: number of training steps; Q-learning takes 5 times as many.

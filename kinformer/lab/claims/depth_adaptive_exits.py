@@ -162,7 +162,7 @@ def search_thresholds(
 ) -> list[MeasuredThresholds]:
     """Search exit thresholds at random on some rows, and measure each on other rows.
 
-    Each exit has a threshold; a token exits if its largest probability is above it. Accuracy and layers are measured.
+    Each exit has a threshold; a token exits if its largest probability reaches it. Accuracy and layers are measured.
 
     model: model that exits by thresholds.
     search_rows: rows for the search.

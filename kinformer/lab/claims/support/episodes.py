@@ -63,9 +63,9 @@ def leaning_episodes(count: int, seed: int) -> list[Episode]:
 
 
 def build_episode_data(episodes: Sequence[Episode], **options: str) -> EpisodeData:
-    """Return episodes as training data, as the command-line option `--data offline=FOLDER` reads them.
+    """Return episodes as training data, as the command-line option `--data offline=FILE.npz` reads them.
 
-    The episodes are stored in a temporary folder and read again.
+    The episodes are stored in a temporary file and read again.
 
     episodes: episodes to store.
     options: options of `--data offline=`, such as `reward="end"` (all reward at the end of the episode).

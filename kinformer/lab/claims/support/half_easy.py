@@ -118,7 +118,7 @@ def measure_losses(
     """Generate texts with early exits at a threshold, and return their losses.
 
     model: model with early exits.
-    rule: exit rule: a token exits if its confidence is above a threshold. The rule keeps the threshold.
+    rule: exit rule: a token exits if its confidence reaches a threshold. The rule keeps the threshold.
     threshold: exit threshold of the rule.
     inputs: prompts.
     whole: texts that all layers generate from the prompts, to compare with.
