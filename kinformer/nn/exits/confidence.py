@@ -1,4 +1,4 @@
-"""Confidences: scores of how final a token's hidden state is; a token above a threshold leaves early."""
+"""Confidences: scores of how sure a token's prediction is; a token leaves early at a threshold."""
 
 import math
 from abc import ABC, abstractmethod
