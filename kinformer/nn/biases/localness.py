@@ -38,9 +38,9 @@ class Localness(Bias):
     has its own W and U.
 
     I is the number of positions to read. With the pattern `Full()` it is the length of the row, as in the paper, or the
-    length of the source in cross-attention. With another pattern P_i and D_i refer to the range of keys that it allows.
-    With `Causal()` this is the range 0 .. i. The length of the whole row then has no effect, and decoding with a cache
-    works.
+    length of the source in cross-attention. If the reach of the pattern ends at the query or at a window, P_i and D_i
+    refer to the range within this reach. With `Causal()` this is the range 0 .. i. The length of the whole row then has
+    no effect, and decoding with a cache works.
 
     heads: number of heads of the layer.
     head_dim: width of a query.

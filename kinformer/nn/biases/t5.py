@@ -23,8 +23,8 @@ class T5(Bias):
 
     heads: number of heads of the layer.
     buckets: number of buckets of both directions together; 32 in the paper.
-    furthest: smallest distance, in positions, whose keys share the last bucket with all keys further away; 128 in the
-        paper.
+    furthest: distance in positions at which the logarithmic ranges end; this distance and all larger ones share the
+        last bucket. It is 128 in the paper.
     ahead: if True, half of the buckets are for keys after their query, which suits encoders. Otherwise these keys count
         as distance 0.
 

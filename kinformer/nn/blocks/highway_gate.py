@@ -11,9 +11,9 @@ class HighwayGate(BiasedGate):
 
     g(x, y) = s * x + (1 - s) * y with s = sigmoid(W_g x + b_g)
 
-    Other gates of GTrXL subtract the bias; here it is added because s is the weight of x. Choose this gate to keep each
-    feature of the residual stream between its values in x and y. It costs one matrix per sublayer. In the paper it did
-    worse than `IdentityMap`, which has no gate (90.9 against 107.0 on DMLab-30, where a human has 100).
+    The other gates with a bias subtract it; here it is added because s is the weight of x. Choose this gate to keep
+    each feature of the residual stream between its values in x and y. It costs one matrix per sublayer. In the paper it
+    did worse than `IdentityMap`, which has no gate (90.9 against 107.0 on DMLab-30, where a human has 100).
 
     d: width of the residual stream.
     b_g: initial value of the d biases. With 0 the gate starts near the mean of x and y.

@@ -15,7 +15,7 @@ from kinformer.nn.exits.threshold import Threshold, check_threshold, check_thres
 
 
 class ConfidenceThreshold(ExitRule):
-    """An exit rule in which a token leaves after the first layer with a confidence at its threshold.
+    """An exit rule in which a token leaves as soon as its confidence reaches the threshold.
 
     Choose it to add early exits as CALM does; calibration can choose the threshold. `Geometric` instead learns when to
     leave from an oracle, which knows the targets in training.

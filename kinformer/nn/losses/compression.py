@@ -61,8 +61,9 @@ class CompressionLoss(nn.Module, ABC):
 class AttentionReconstruction(CompressionLoss):
     """The distance between attention to the old hidden states and attention to the compressed ones.
 
-    Choose it first: in the paper, models with it predict better than with `AutoEncoding`. Compressed states learn to
-    keep the information that attention uses, and may lose the rest. The distance is over the outputs of all heads.
+    Choose it first: with `StridedConv` the paper has 0.973 bits per character on enwik8, and 0.984 with `AutoEncoding`.
+    Compressed states learn to keep the information that attention uses, and may lose the rest. The distance is over the
+    outputs of all heads.
 
     norm: as in `CompressionLoss`. "l2" takes a norm for each token, so it does not matter how a row is cut into
         segments. "segment", the paper's, takes one norm over all tokens of a segment, which is the loss of each of
@@ -98,9 +99,9 @@ class AttentionReconstruction(CompressionLoss):
 class AutoEncoding(CompressionLoss):
     """The distance between the old hidden states and their reconstruction by a transposed convolution.
 
-    Choose it if compressed states should keep all information of the old ones; in the paper, models with
-    `AttentionReconstruction` predict better. The loss is the same for all tokens of a segment. It is the only
-    compression loss with weights of its own, which reconstruct the old states.
+    Choose it if compressed states should keep all information of the old ones. In the paper the model has a lower loss
+    with `AttentionReconstruction`. The value is the same for all tokens of a segment. It is the only compression loss
+    with weights of its own, which reconstruct the old states.
 
     d: width of a hidden state.
     rate: number of old states per compressed state.

@@ -12,7 +12,7 @@ from kinformer.core.request import Request
 
 
 class SubspaceDisagreement(Regulariser):
-    """The mean cosine between value vectors of a token's heads; it is low if heads use other subspaces.
+    """The mean cosine between value vectors of a token's heads; it is low if heads differ.
 
         1 / H^2 sum_ij cos(v_i, v_j)
 
@@ -34,7 +34,7 @@ class SubspaceDisagreement(Regulariser):
 
 
 class PositionDisagreement(Regulariser):
-    """The overlap of a query's attention weights between heads; it is low if heads look at other keys.
+    """The overlap of a query's attention weights between heads; it is low if heads read different keys.
 
         1 / H^2 sum_ij sum_k A_ik A_jk
 
@@ -81,7 +81,7 @@ class OutputDisagreement(Regulariser):
 
 
 def mean_cosine(x: Float[Tensor, "B H T V"]) -> Float[Tensor, "B T"]:
-    """Return the mean cosine between the vectors of all pairs of heads; with a zero vector it is 0.
+    """Return the mean cosine between the vectors of all pairs of heads; a zero vector has cosine 0.
 
     x: a vector for each head, [B H T V].
     """

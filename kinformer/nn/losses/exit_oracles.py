@@ -22,8 +22,8 @@ class ExitOracle(ABC):
 
     Exit rules learn from these exits after which layer a token should leave. The merit says how well an exit predicts
     the target; subclasses implement `merit`. If several exits have the same highest result, the lowest is named. No
-    gradient flows through the choice. With a sigma, the merit of token t is the sum over its neighbours, sum_t' exp(-(t
-    - t')^2 / sigma) merit_t'. The sum runs over real targets; if a row has several documents, only over the document of
+    gradient flows through the choice. With a sigma, the merit of token t also counts its neighbours: sum_t' exp(-(t -
+    t')^2 / sigma) merit_t'. The sum runs over real targets; if a row has several documents, only over the document of
     t.
 
     price: merit that each layer must gain to be used: the lambda that the paper tunes. 0.01 is a choice of this

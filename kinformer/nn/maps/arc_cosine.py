@@ -14,8 +14,8 @@ class ArcCosine(HeadDirections):
     phi(x) = sqrt(1 / D) [max(w_1.x^, 0) .. max(w_D.x^, 0)] + eps, with x^ = x / |x| and normal w
 
     Choose it over `RandomFourier` if a model is trained from scratch and need not be near softmax. No feature is
-    negative, so sums over few keys are not noisy and have a logarithm. D random directions give D features instead of 2
-    D.
+    negative, so sums over few keys are not noisy, and attention has a log-sum-exp. D random directions give D features
+    instead of 2 D.
 
     The expected product of phi(x) and phi(y) is (sin a + (pi - a) cos a) / (2 pi), with a the angle between x and y. It
     is 1/2 for equal directions and 0 for opposite ones, and flatter than softmax. If all directions are multiplied by a

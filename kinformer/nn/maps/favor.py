@@ -36,9 +36,9 @@ class FAVOR(Directions):
     hyperbolic: if True, use each direction w as w and -w, so that half as many directions give the same number of
         features, with a lower error.
     stabiliser: "token" divides the features of each vector by the largest of them. "sequence" (with `eps=1e-4`) is the
-        form of published code. It divides keys by the largest feature of the whole call and leaves exp(-|x|^2 / 2) in
-        the feature. Through eps, later keys and padding then affect a query. In float32, keys with |k|^2 / sqrt(K)
-        above about 250 then vanish from sums.
+        form of published code. It divides all keys of a row and head by their largest exp(w.x), and leaves exp(-|x|^2 /
+        2) in the feature. Through eps, later keys and padding then affect a query. In float32, keys with |k|^2 /
+        sqrt(K) above about 250 then vanish from sums.
     k_dim, directions, orthogonal, lengths, redraw, seed: as in `Directions`; the paper redraws, and its code has 256
         directions.
 

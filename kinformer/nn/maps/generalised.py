@@ -25,7 +25,7 @@ LEAST = 2.0**40  # times the smallest normal number: sums of this size are still
 
 
 class GeneralisedKernel(Directions):
-    """Feature map of the Performer's generalised attention: any positive function of random projections.
+    """Feature map of the Performer's generalised attention: a function f of random projections.
 
     phi(x) = f(w.x) + eps for m directions w, with x = q / K^(1/4) or x = k / K^(1/4)
 

@@ -22,7 +22,7 @@ class RandomFourier(HeadDirections):
 
     Products of features may be negative. Attention therefore divides by their sum, raised to at least `floor`, and
     returns no log-sum-exp. With few directions a sum over few keys may be near 0, and rounding errors become visible.
-    In bfloat16 the relative error is up to 1/5 for 16 to 32 directions, and 1/100 for 64.
+    In bfloat16 the error is up to 1/5 for 16 to 32 directions, and 1/100 for 64.
 
     heads, k_dim: number and width of the key heads.
     directions: number of directions for each head, D.

@@ -54,9 +54,9 @@ class MaxPool(Compression):
 class StridedConv(Compression):
     """Compression of old hidden states: a convolution with kernel and stride `rate`.
 
-    With `AttentionReconstruction` as its loss it gives the lowest perplexity of the paper's compressions. Its initial
-    weights give the mean of each block, because a random mixture is noise that short trainings do not overcome. The
-    paper does not specify initial weights.
+    With `AttentionReconstruction` as its loss it has the lowest loss of the paper's compressions: 0.973 bits per
+    character on enwik8, against 0.977 to 0.986 for the others. Its initial weights give the mean of each block, because
+    a random mixture is noise that short trainings do not overcome. The paper does not specify initial weights.
 
     d: width of a hidden state.
     rate: number of states that become one.

@@ -30,10 +30,10 @@ class HiddenStates(NamedTuple):
 class Hidden(Memory):
     """Memory of layer inputs before each segment of `length` tokens; no gradient flows into it.
 
-    Choose it, with a relative bias, for text that is too long to be read at once. The pattern of the layer's mechanism
-    must have the same set of keys, `Causal() & Segment(length, memory)`. Decoding with a cache of keys then reads
-    exactly the keys of training. Use `Causal() & Band(n)` with n <= memory if each query should read the same number of
-    keys.
+    Choose it, with a relative bias, for text that is too long to be read at once. Give the layer's mechanism the same
+    set of keys, `Causal() & Segment(length, memory)`. Decoding with a cache of keys then reads exactly the keys of
+    training. The pattern may also read less: `Causal() & Band(n)` with n <= memory reads the same number of keys for
+    each query.
 
     The chunks of a row, one per call, may differ from segments. The layer cuts a chunk at the end of a segment.
     Gradients flow through a whole segment, however it was cut into chunks and whatever the other rows are.

@@ -30,10 +30,10 @@ class AverageAttention(Layer):
     h_j = i_j * y_j + f_j * g_j,   g_j = FFN((y_1 + .. + y_j) / j),   [i_j; f_j] = sigmoid(W [y_j; g_j] + b)
 
     Choose it in a decoder if every step must have the same cost at any row length. Here y_j is token j. The decoding
-    state is a sum and a count. A whole row costs about d^2 multiplications per token, without a matrix of pairs. All
-    earlier tokens have the same weight, so the layer cannot select one by its content. Choose `LinearAttention` if
-    content must determine the weights, and softmax attention if few tokens must get nearly all the weight. The layer
-    treats array order as time, and padding does not count in any mean. The block adds the residual and the norm:
+    state is a sum and a count. A whole row costs in proportion to d^2 per token, without a matrix of pairs. All earlier
+    tokens have the same weight, so the layer cannot select one by its content. Choose `LinearAttention` if content must
+    determine the weights, and softmax attention if few tokens must get nearly all the weight. The layer treats array
+    order as time, and padding does not count in any mean. The block adds the residual and the norm:
     `PostNorm(AverageAttention(d, MLP(d)), ...)` is the paper's LayerNorm(y + h).
 
     d: width of a token.

@@ -12,7 +12,7 @@ class RMSNorm(nn.RMSNorm):
 
     y = x / sqrt(mean of squares + eps) * gain
 
-    Llama uses it. It takes less time than LayerNorm, because it computes no mean.
+    Llama uses it. It needs fewer operations than `LayerNorm`, because it subtracts no mean and has no shift.
 
     d: width of a token.
     eps: number added to the mean of squares.

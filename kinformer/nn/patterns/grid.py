@@ -114,8 +114,8 @@ class Grid(_Around):
     from the edges of the query's block. All queries of a block then read the same keys, and `Causal() & Grid(...)` is
     `Image2D`.
 
-    Costs: in images with wide rows, keys between the rows of the neighbourhood are not computed. Each row of blocks is
-    read as one window, for up to four windows.
+    Costs: in images with wide rows, keys between the rows of the neighbourhood are not computed, as each row of blocks
+    is read as one window. With more than four windows all keys from the first to the last window are computed.
 
     width: number of positions in a row of the image. A pixel with three channels that are generated one by one has
         three positions.

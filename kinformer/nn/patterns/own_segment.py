@@ -1,4 +1,4 @@
-"""OwnSegment: ETC's hard masks: between global and long tokens, pairs must share a segment."""
+"""OwnSegment: ETC's hard masks: pairs in some directions (global, long) must share a segment."""
 
 from dataclasses import dataclass
 

@@ -15,7 +15,7 @@ class CLSPooler(Pooler):
 
     d: width of a vector.
 
-    Errors: ValueError if rows have no token at all.
+    Errors: ValueError if rows have length 0.
 
     Source: Devlin et al., 2018, arXiv:1810.04805, section 3.
     """

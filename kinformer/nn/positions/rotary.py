@@ -17,8 +17,8 @@ Pairs = Literal["interleaved", "half"]
 class Rotary(Rotation):
     """RoPE: rotation of pair n of a head's dimensions by the angle pos * base^(-2n/turned).
 
-    Most decoders since 2022 use it. It has no parameters and no fixed length, but at distances longer than in training
-    a model predicts worse.
+    Llama and GPT-J use it. It has no parameters and no fixed length, but at distances longer than in training a model
+    predicts worse.
 
     head_dim: width of a query.
     base: number that sets the wavelengths; the longest is nearly 2 pi * base positions.

@@ -108,8 +108,8 @@ class Collaborative(Projection):
 
         Source: section 4 of the paper.
 
-        Differences: the authors' code divides logits by the root of the new width per head. This class keeps the
-        trained divisor, so the logits stay the same.
+        Differences: the authors' code divides logits by the root of the new width per head. In this
+        class the mixing weights make up for the new divisor, so the logits stay the same.
         """
         if trained.rotation is not None:
             raise ValueError(

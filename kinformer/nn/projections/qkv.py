@@ -21,8 +21,8 @@ from kinformer.core.projection import Projection, by_head
 class QKV(Projection):
     """Linear projection to queries, keys and values, with the three matrices stacked in `qkv`.
 
-    Most Transformers use it. With fewer key heads than query heads it gives grouped or multi-query attention. If
-    head_dim is at least the row length, heads can represent any attention matrix (Bhojanapalli et al.).
+    The original Transformer uses it. With fewer key heads than query heads it gives grouped or multi-query attention.
+    If head_dim is at least the row length, heads can represent any attention matrix (Bhojanapalli et al.).
 
     d: width of the input.
     heads: number of query heads.

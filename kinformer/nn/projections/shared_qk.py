@@ -18,7 +18,7 @@ class SharedQK(Projection):
 
     Choose it with `LSH` (attention within buckets of a hash), because a token's query and key then fall into the same
     bucket. `Softmax` and its caches work with it too. Each token would give its own key the highest weight. `LSH`
-    leaves that key out, and `Softmax(Causal() & ~Band(0))` does the same.
+    leaves that key out unless the token reads no other. `Softmax(Causal() & ~Band(0))` always leaves it out.
 
     d: width of the input.
     heads: number of heads of queries, keys and values.

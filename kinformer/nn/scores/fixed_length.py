@@ -21,7 +21,7 @@ class Synthesizer(Score):
     heads: number of heads of the layer.
     length: number of positions in the tables; shorter sequences use the first of them. Use the same length for a table
         of learned position embeddings. Models read texts that are longer than such a table in windows, so that no
-        position exceeds `length`.
+        position reaches `length`.
 
     Errors: ValueError if the layer has a different number of heads, raised when the layer is built; IndexError for a
     position beyond `length`.

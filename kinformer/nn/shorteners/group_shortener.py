@@ -20,7 +20,8 @@ class GroupShortener(Shorten):
 
     The cost is linear in the row. Subclasses implement `reduce_groups`. A merged key has the position of the last key
     of its group; an incomplete group counts as if it were full. Under `Causal()` a query therefore reads only groups
-    that are complete and end at or before it. Merged keys have no labels (such as segments) and no hash buckets.
+    that end at or before it; with align="first" the first size - 1 queries read none. Merged keys have no labels (such
+    as segments) and no hash buckets.
 
     size: number of keys of a group.
     align: "first" forms groups from the row's first key on, so the last group may be smaller. "last" forms them
