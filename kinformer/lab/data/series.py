@@ -126,7 +126,7 @@ class SeriesData(Data):
         """
         if model.columns is None and not model.training:
             warnings.warn(
-                f"this {display_name(model)} has no stored names and scales of columns, like older models.  "
+                f"this {display_name(model)} has no stored names and scales of columns, like older models. "
                 f"The columns of {self.name} are used in their order, with the mean and deviation of its first 60%",
                 stacklevel=4,
             )
