@@ -22,6 +22,7 @@ PAGES = ("README.md", "CONTRIBUTING.md", "DESIGN.md", "CHANGELOG.md", "bench/REA
 FIRST_LINE = 100  # characters of the first line of a docstring
 SENTENCE = 30  # words of a sentence
 STRING = 5  # words of a string that counts as prose
+DESCRIBED = r"(?:of_parts|of_mechanisms|overload)\b"  # decorators of functions whose parameters are described elsewhere
 # A first line begins with a noun or a verb, and so with none of these.
 OPENERS = frozenset(
     """what which who whose whom where when how why as of by in on at if while because since from with without between
@@ -106,6 +107,9 @@ def _strings(path: Path, node: ast.AST) -> Iterator[Text]:
         words = node.value
     elif isinstance(node, ast.JoinedStr):
         words = "".join(str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values)
+        for part in node.values:
+            if isinstance(part, ast.FormattedValue):  # a value may choose between messages
+                yield from _strings(path, part.value)
     else:
         for child in ast.iter_child_nodes(node):
             yield from _strings(path, child)
@@ -117,7 +121,7 @@ def _strings(path: Path, node: ast.AST) -> Iterator[Text]:
 def findings(text: Text) -> Iterator[Finding]:
     """Yield every place of a text that breaks a rule."""
     if text.is_docstring:
-        first = text.words.splitlines()[0]
+        first = text.words.partition("\n")[0]
         if len(first) > FIRST_LINE:
             yield Finding(text.path, text.line, FIRST_LINE_TOO_LONG, first)
         opener = re.sub(r"^[\w.]+: (?=\w)", "", first).split(" ")[0].strip("`,").lower()
@@ -138,7 +142,9 @@ def sentences(words: str) -> Iterator[tuple[int, str]]:
     for number, line in enumerate([*words.splitlines(), ""]):
         fence = line.lstrip().startswith("```")
         fenced ^= fence
-        item = re.match(r"\s*(?:[-*] |\d+\. |[\w, ]{1,40}: |#|\|)", line)
+        # names before a colon begin an item, such as a parameter; other words do so only at the start of a paragraph
+        item = re.match(r"\s*(?:[-*] |\d+\. |\w+(?:, \w+)*: |#|\|)", line)
+        item = item or (None if paragraph else re.match(r"\s*[\w, ]{1,40}: ", line))
         if not line.strip() or fence or fenced or line.startswith("    ") and not paragraph or item:
             yield from ((begin, sentence) for sentence in _split(" ".join(paragraph)))
             paragraph = []
@@ -159,15 +165,17 @@ def _split(paragraph: str) -> list[str]:
 def undescribed_parameters(path: Path) -> Iterator[Parameter]:
     """Yield the parameters of public functions and constructors that their docstrings do not name.
 
-    The commands are left out, because help texts describe their options. So are decorated functions: a decorator such
-    as `of_parts` describes the arguments of all functions that it takes.
+    The commands are left out, because help texts describe their options. So are overloads, and functions with the
+    decorator `of_parts` or `of_mechanisms`, which describes the arguments of all functions that it takes.
     """
     if path.parent.name == "cli":
         return
     for node in _tree(path).body:
         if not isinstance(node, ast.ClassDef | ast.FunctionDef) or node.name.startswith("_"):
             continue
-        if isinstance(node, ast.FunctionDef) and any("member" not in ast.unparse(mark) for mark in node.decorator_list):
+        if isinstance(node, ast.FunctionDef) and any(
+            re.match(DESCRIBED, ast.unparse(mark)) for mark in node.decorator_list
+        ):
             continue
         description = ast.get_docstring(node) or ""
         if isinstance(node, ast.FunctionDef):
@@ -184,7 +192,7 @@ def undescribed_parameters(path: Path) -> Iterator[Parameter]:
 
 
 def _parameters(function: ast.FunctionDef) -> list[str]:
-    return [argument.arg for argument in [*function.args.args, *function.args.kwonlyargs]]
+    return [argument.arg for argument in [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]]
 
 
 def _fields(node: ast.ClassDef) -> list[str]:

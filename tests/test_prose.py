@@ -72,6 +72,32 @@ def make(x: int) -> int:
     assert [(place.owner, place.name) for place in undescribed_parameters(file)] == [("Part", "depth"), ("make", "x")]
 
 
+def test_a_sentence_goes_on_over_a_colon_and_each_parameter_begins_one(tmp_path: Path) -> None:
+    half = "word " * 18
+    rules = [place.rule for place in findings(Text(Path("x.py"), 1, f"A row {half}\nin one line: {half}."))]
+    assert rules == ["more than 30 words"]
+    assert not list(findings(Text(Path("x.py"), 1, f"width, depth: {half}\nrows: {half}\nErrors: {half}")))
+
+
+def test_messages_within_values_decorated_functions_and_an_empty_docstring_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "part.py"
+    file.write_text('''
+""""""
+
+@contextmanager
+def make(x, /):
+    """A row."""
+    raise ValueError(f"{'a row of which none came' if x else 'none of the rows has keys'}: {x}")
+
+@of_parts(Part)
+def part(y):
+    """A part."""
+''')
+    rules = Counter(place.rule for text in texts_of(file) for place in findings(text))
+    assert rules == {"of which, of whom": 1, "came, is said, is told": 1}
+    assert [place.name for place in undescribed_parameters(file)] == ["x"]
+
+
 def test_code_formulas_and_tables_are_no_sentences() -> None:
     words = f"A layer.\n\n    y = {'a + ' * 40}b\n\n| {'cell ' * 40}|\n\nA call of `{'x ' * 40}`."
     assert not list(findings(Text(Path("x.md"), 1, words)))

@@ -282,8 +282,8 @@ class Layer(nn.Module, ABC):
             ctx = Context.of_sequence(_check_rows(x)) if state is None else _context_after(_check_rows(x), state)
         elif not isinstance(ctx, Context):
             raise TypeError(f"ctx is of type {type(ctx).__name__}, expected Context. Give Context.of_sequence(x, mask)")
-        elif not torch.compiler.is_compiling() and ctx.pos.shape != x.shape[:2]:
-            expected = list(_check_rows(x).shape[:2])
+        elif not torch.compiler.is_compiling() and ctx.pos.shape != _check_rows(x).shape[:2]:
+            expected = list(x.shape[:2])
             raise ValueError(f"ctx.pos has shape {list(ctx.pos.shape)}, expected {expected}: one position per token")
         if not (ctx.full or ctx.is_clean):
             x, ctx = _zero_padding(x, ctx)

@@ -6,6 +6,7 @@ state. It computes chunks without gradients, as in decoding. The law `gradients`
 
 import itertools
 import random
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -53,7 +54,7 @@ def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
                 yield from find_smallest(_check_cuts, LENGTH + 5 * (seed // 2), subject, module, seed)
             if not subject.vocab:
                 yield from find_smallest(_check_remembering, LENGTH, subject, module)
-        elif "use " not in text.lower():
+        elif not re.search(r"\buse ", text, re.IGNORECASE):  # "because " is no advice
             yield f"NoState from start() does not say what to use instead (write 'use ...'): {text!r}"
         else:
             stateless = text

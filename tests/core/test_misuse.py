@@ -12,10 +12,14 @@ from tests.unhooked import refusals, unhooked
 ADVICE = (
     "ValueError: Attention got x of shape [2, 4, 6], expected width d=8",
     "ValueError: x is of type str, expected a tensor [B, T, D]; pass a single row as x[None]",
+    "ValueError: x is of type str, expected a tensor [B, T, D]; pass a single row as x[None]",
+    "ValueError: x has shape [2, 4], expected a tensor [B, T, D]; pass a single row as x[None]",
+    "ValueError: x has shape [2, 4, 8, 1], expected a tensor [B, T, D]; pass a single row as x[None]",
     "TypeError: state is a bool tensor; pass a mask of real tokens as ctx=Context.of_sequence(x, mask)",
     "TypeError: ctx is of type Tensor, expected Context. Give Context.of_sequence(x, mask)",
     "ValueError: pattern is of the type Tensor; give a pattern, such as Causal() & Band(64); a mask of padding goes to "
     "Context.of_sequence(x, mask)",
+    "ValueError: pattern is of the type ndarray; give a pattern, such as Causal() & Band(64)",
     "ValueError: layers[0] is of the type Linear; give a layer, such as PreNorm(Attention(...), MLP(d))",
     "TypeError: tokens are of type str, expected a tensor of integers [B, T]",
     "TypeError: the prompt is of type str, expected token ids [B, T]; encode text first",
@@ -30,13 +34,19 @@ def misuse() -> list[str]:
     text: Any = "text"
     path: Any = Path("notes.txt")
     linear: Any = nn.Linear(3, 3)
+    array: Any = mask.numpy()
+    ctx = kf.Context.of_sequence(x)
     return refusals(
         [
             lambda: layer(x[..., :6]),
             lambda: layer(text),
+            lambda: layer(text, None, ctx),
+            lambda: layer(x[..., 0], None, ctx),
+            lambda: layer(x[..., None], None, ctx),
             lambda: layer(x, mask),
             lambda: layer(x, None, mask),
             lambda: kf.Softmax(mask),
+            lambda: kf.Softmax(array),
             lambda: kf.Stack([linear]),
             lambda: model(text),
             lambda: kf.generate(model, text, 5),

@@ -141,7 +141,7 @@ class Unhelpful(Toy):
     """It has no state and does not say what to do."""
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
-        raise NoState("no state")
+        raise NoState("no state, because it has none")
 
 
 class ChunkAux(Toy):

@@ -86,8 +86,8 @@ def evaluate(
     score only with the scores of such models.
 
     model: the model to evaluate.
-    text: tokens, or a `SplitTokens`: each of its documents is read separately, all its tokens but the first are
-        scored, and bits are reported per byte: the bits of the scored tokens divided by their bytes.
+    text: tokens, or a `SplitTokens`. Each of its documents is read separately, and all its tokens but the first are
+        scored. Bits are reported per byte: the bits of the scored tokens divided by their bytes.
     length: tokens per window, or per piece of a lane.
     limit: number of bytes to score; all of the text by default. The bytes are spread over the text, in stretches or
         documents (`SplitTokens.spread`). With `lanes` they are the first bytes.
