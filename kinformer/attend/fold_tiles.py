@@ -52,11 +52,11 @@ Starts = list[tuple[int, int]]  # the first query and the first key of each tile
 
 
 def fold_tiles(where: Pattern, tiles: list[Tile], max_places: int, batch: int) -> list[TileCall]:
-    """Group equal tiles at even distances into calls, and join neighbours that read the same keys.
+    """Group tiles of equal shape into few attention calls, and join neighbours that read the same keys.
 
-    First, tiles with the same distance between their queries and keys are grouped. Then the remaining tiles are
-    grouped, possibly with different steps for queries and keys. In such a call, a bias by distance must look up the
-    distance of each pair.
+    A tile is a block of queries with a block of keys. First, tiles are grouped that follow each other at a constant
+    step and have one distance between queries and keys. Then the remaining tiles are grouped; their queries and keys
+    may follow at different steps. A bias that depends on distances must then look up the distance of each pair.
 
     where: the pattern of allowed pairs.
     tiles: the tiles, in ascending order.

@@ -62,9 +62,9 @@ def evaluate(
         int | None,
         typer.Option(
             "--bytes",
-            help="Number of bytes of a text to measure, in pieces that are spread over the split; with --lanes, its "
-            "first bytes. For data other than text, as many rows as hold this many bytes. Default: the whole "
-            "split.",
+            help="Number of bytes of text to measure, in pieces that are spread over the split. With --lanes, the "
+            "first bytes of the split are measured. For other data, as many rows as hold this many bytes. Default: the "
+            "whole split.",
             min=2,
             max=MOST,
         ),

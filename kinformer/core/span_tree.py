@@ -42,9 +42,9 @@ def leaf(token: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
 
 
 def node(position: Int[Tensor, "..."]) -> Node:
-    """Return the node of the tree of spans at a position.
+    """Return the tree node at a position in post-order: a span of 2^m tokens.
 
-    position: a position in post-order.
+    position: number of the node, if the nodes of the tree are counted in post-order (children before their parent).
     """
     rest, first = position, torch.zeros_like(position)
     for m in range(HIGHEST, 0, -1):

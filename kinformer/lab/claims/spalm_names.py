@@ -70,7 +70,7 @@ class SpalmResult(NamedTuple):
 
 
 def toy(seed: int, people: int = PEOPLE, times: int = TIMES) -> Toy:
-    """Return a text with one kind of sentence: a person's sign and name, both of random letters.
+    """Return a text of sentences that each hold a person's sign (a code) and name, in random letters.
 
     The text goes through all persons again and again, each time in a new random order.
 

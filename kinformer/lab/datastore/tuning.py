@@ -37,14 +37,14 @@ def sweep_nearest(
 ) -> SweepResult:
     """Evaluate a model with a datastore for many settings, in one pass over the validation data.
 
-    The settings are the number of neighbours up to `k`, the share of their prediction, and the temperature of their
-    distances.
+    The settings are the number of neighbours up to `k`, the weight of their prediction in the mixture with the model's,
+    and the temperature of the softmax over their distances.
 
     model: the model.
     store: the datastore.
     tap: name of the inner state that is the key.
     k: largest number of neighbours.
-    tokens: validation tokens; the spread of their distances determines the temperatures to try.
+    tokens: validation tokens. How much the distances to their neighbours vary determines the temperatures to try.
     measure: evaluates a model.
     """
     sweep = NearestNeighbourSweep(model, store, tap, k=k)

@@ -173,8 +173,8 @@ def _refuse_reading(model: Model, part: SplitTokens, length: int, stride: int | 
         raise ValueError(f"wrong number of lanes: got {lanes}, expected 1 to {last:,}, the number of tokens to predict")
     if lanes is not None and model.window is not None and -(-last // lanes) > model.window:
         raise ValueError(
-            f"a lane has {-(-last // lanes):,} tokens, but this model has only {model.window:,} learned positions; "
-            "give a stride instead of lanes"
+            f"a lane (a parallel piece of the text) has {-(-last // lanes):,} tokens, but this model has only "
+            f"{model.window:,} learned positions; give a stride instead of lanes"
         )
 
 
@@ -277,10 +277,10 @@ def _judge_pieces(model: Model, part: SplitTokens, places: Sequence[tuple[int, i
     if scored is None and model.predicts_next:
         scored = F.pad(rows[:, 1:] >= 0, (1, 0))
     if scored is None or int(scored.sum()) != _count(judged):
-        marked = "no scored mask" if scored is None else f"a scored mask with {int(scored.sum()):,}"
+        marked = "no mask" if scored is None else f"a mask that marks {int(scored.sum()):,}"
         raise ValueError(
-            f"cannot compute bits per byte: {display_name(model)}.judge returned {_count(judged):,} scored tokens and "
-            f"{marked}, expected a mask with as many. Return EvaluationSums(..., scored=mask), True where scored"
+            f"cannot compute bits per byte: {display_name(model)}.judge scored {_count(judged):,} tokens, but returned "
+            f"{marked}. Return EvaluationSums(..., scored=mask), with True at each scored token"
         )
     widths = pad_sequence([part.widths[first:end].long() for first, end in places], batch_first=True)
     return ScoredRows(judged, int(widths[scored.cpu()].sum()))

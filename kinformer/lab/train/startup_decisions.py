@@ -85,5 +85,6 @@ def saved_decisions(state: dict[str, Any]) -> Decisions | None:
         return Decisions(**state["decisions"])
     except TypeError as error:
         raise CheckpointError(
-            f"cannot resume: another version of kinformer tested this run's model ({error}). Resume with that version"
+            f"cannot resume: another version of kinformer saved this run with facts that this version does not know "
+            f"({error}). Resume with that version"
         ) from error

@@ -243,7 +243,7 @@ def source_keys(attention: Attention, ctx: Context) -> Keys | None:
 def input_of(join: Join, norm: nn.Module, x: Tensor) -> Tensor:
     """Return the input of a sublayer: norm(x) before a `PreNormJoin`, x before a `NormLast`.
 
-    join: the join of the sublayer.
+    join: the module that adds the sublayer's output to the residual stream, such as `PreNormJoin`.
     norm: the norm of the sublayer.
     x: input of the join.
     """

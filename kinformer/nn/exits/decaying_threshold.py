@@ -20,9 +20,9 @@ class DecayingThreshold:
         0.9 threshold + 0.1 exp(-temperature t / N)
 
     Choose it for generation: early tokens matter more, since all later tokens read them. Here t is the index of the
-    chosen token, from 0, and N the largest number of tokens of the output. Tokens of a prompt have t = 0. If a given
-    text is evaluated and not generated, each document counts as an output from its first token on, as targets do in
-    T5X. N is then the length of a row of targets.
+    chosen token, from 0, and N the largest number of tokens of the output. Tokens of a prompt have t = 0. If a
+    text is evaluated instead of generated, t counts from the start of each document, and N is the length of a row, as
+    in T5X.
 
     threshold: the threshold in the equation, at least 0: one number, or one for each layer except the last.
     length: N if the caller does not give it, as for evaluated text.

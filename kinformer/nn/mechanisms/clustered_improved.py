@@ -32,15 +32,17 @@ class ImprovedClustered(Clustered):
 
     T_j = the topk keys of A^c_j = softmax(scale q^c_j K^T), m_j = sum over l in T_j of A^c_jl
 
-    Choose it over `Clustered` if a few keys matter most. It computes T * topk more pairs. For each row of the
-    attention matrix, take the sum of absolute differences from dense attention. This error is never larger than with
-    `Clustered`. The gain depends on the data: the error is 3 to 12% smaller in `kinformer claim clustered_error`. The
-    mean of the cluster sets the total weight m_j of T_j, in the paper and here; a query does not change it. If topk
-    covers all keys, the result is dense attention.
+    q^c_j is the mean query of cluster j, and c(i) the cluster of query i.
+
+    Choose it over `Clustered` if a few keys matter most. Each query then computes topk more scores. The weights of each
+    query are never further from dense attention than with `Clustered`, by the sum of absolute differences. The gain
+    depends on the data: this error is 3 to 12% smaller in `kinformer claim clustered_error`. m_j, the total weight of
+    the keys in T_j, is the same for all queries of a cluster. If topk covers all keys, the result is dense
+    attention.
 
     The output merges two attentions: the cluster mean attends to all keys outside T_j, and the query to the keys in
-    T_j. The keys in T_j keep the total weight m_j. The layer holds the matrix of C * S weights and at most 5 C * topk
-    copies of keys and values.
+    T_j. The keys in T_j keep the total weight m_j. For C clusters and S keys, the layer holds C * S weights and
+    at most 5 C * topk copies of keys and values.
 
     topk: number of keys for which each query computes its own weights; 32 in the paper.
     grouping, scale: as in `Clustered`.

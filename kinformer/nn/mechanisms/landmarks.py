@@ -134,7 +134,9 @@ class ThroughLandmarks(Mechanism):
             check_in_order(ctx, name)
         # this also holds for a source, because queries are averaged as keys are
         if ctx.only is not None or ctx.also is not None:
-            raise ValueError(f"ctx.only and ctx.also limit single tokens, but {name} reads means of tokens. Drop them")
+            raise ValueError(
+                f"ctx.only and ctx.also limit single tokens, but {name} reads means of tokens. Leave out both"
+            )
 
     def read(self, queries: Queries, keys: Keys, ctx: Context) -> Float[Tensor, "B H T V"]:
         """Return the attention output F C (B V) of all queries, in float32 or wider."""

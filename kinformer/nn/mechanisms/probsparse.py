@@ -124,7 +124,8 @@ class ProbSparse(KeyValueMechanism):
         # also for a source, because queries are chosen among the whole row
         if ctx.only is not None or ctx.also is not None:
             raise ValueError(
-                "ctx.only and ctx.also limit single pairs, but ProbSparse chooses among all queries of a row. Drop them"
+                "ctx.only and ctx.also limit single pairs, but ProbSparse chooses among all queries of a row. "
+                "Leave out both"
             )
         if max(queries.pos.shape[1], keys.pos.shape[1]) > 1:
             raise ValueError(

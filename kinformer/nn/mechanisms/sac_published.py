@@ -56,7 +56,7 @@ class EdgePairAttention(KeyValueMechanism):
             )
         if ctx.also is not None or ctx.only is not None:
             raise ValueError(
-                f"{name} does not support ctx.only or ctx.also: its pairs are chosen from the whole row. Drop them"
+                f"{name} does not support ctx.only or ctx.also: its pairs are chosen from the whole row. Leave out both"
             )
         return queries, keys
 

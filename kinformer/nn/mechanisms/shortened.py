@@ -203,7 +203,8 @@ class Shortened(Mechanism):
             return self.mechanism(queries, short, state, ctx.replace(run=False, full=False))
         if ctx.only is not None or ctx.also is not None:
             raise ValueError(
-                "ctx.only and ctx.also limit single tokens, but a shortened key is made of several tokens. Drop them"
+                "ctx.only and ctx.also limit single tokens, but a shortened key is made of several tokens. "
+                "Leave out both"
             )
         short, new_state = keys, None
         if not isinstance(keys, ShortKeys):

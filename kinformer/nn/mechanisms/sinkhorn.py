@@ -164,7 +164,9 @@ class Sinkhorn(KeyValueMechanism):
                 "Sinkhorn sorts the blocks of one sequence, but got no keys or keys of another sequence. Use Softmax"
             )
         if ctx.only is not None or ctx.also is not None:
-            raise ValueError("ctx.only and ctx.also limit single tokens, but Sinkhorn mixes whole blocks. Drop them")
+            raise ValueError(
+                "ctx.only and ctx.also limit single tokens, but Sinkhorn mixes whole blocks. Leave out both"
+            )
         if not torch.compiler.is_compiling():
             ctx.memo.get(lambda: self._refuse(ctx), "blocks known", ctx.pos, self.net)
         return queries, keys

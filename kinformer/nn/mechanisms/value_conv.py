@@ -30,7 +30,8 @@ class ValueConv(nn.Module):
 
     (w_h * V)_i = sum over d of w_h,d v_(i + d)
 
-    Choose it beside attention through few landmarks. It keeps the single tokens that means of many tokens lose.
+    Choose it together with attention through few landmarks. A landmark averages many tokens and loses single tokens;
+    the convolution keeps nearby single tokens.
     Padding counts as 0. Weights are initialised as in PyTorch's convolutions and the authors' code.
 
     heads: number of query heads of the layer.

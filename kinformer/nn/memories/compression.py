@@ -81,9 +81,9 @@ class DilatedConv(Compression):
     """Compression of old hidden states: dilated convolutions with ReLU, then one with stride `rate`.
 
     Choose it if related tokens are further apart than `rate`. A dilated convolution combines three states. A compressed
-    state therefore depends on sum(dilations) tokens on either side of its block, and limits of a batch (`ctx.only`) do
-    not prevent this. Beyond the states that leave the memory together the convolutions read zeros. The initial weights
-    are random, since with ReLUs no weights give a plain mean. Choose `StridedConv` for short trainings.
+    state therefore depends on sum(dilations) tokens on either side of its block, even if `ctx.only` forbids these
+    tokens. The convolutions see only the states that are compressed in one call, with zeros before and after them. The
+    initial weights are random, since with ReLUs no weights give a plain mean. Choose `StridedConv` for short trainings.
 
     d: width of a hidden state.
     rate: number of states that become one.

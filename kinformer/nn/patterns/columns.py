@@ -36,7 +36,9 @@ class Columns(Pattern):
         for name, value, least in (("block", self.block, 1), ("summary", self.summary, 1), ("offset", self.offset, 0)):
             check_at_least(f"Columns.{name}", value, least)
         if self.summary + self.offset > self.block:
-            raise ValueError(f"{self}: summary + offset must be at most block")
+            raise ValueError(
+                f"{self}: got summary + offset={self.summary + self.offset}, expected at most block={self.block}"
+            )
 
     @property
     def first_place(self) -> int:

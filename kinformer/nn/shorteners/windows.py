@@ -15,12 +15,13 @@ Of = Callable[[int], Tensor]  # entry at place j of every window: [B G R N] of k
 
 
 class WindowShortener(Shorten):
-    """Base class of shorteners that pool each window of `size` consecutive keys, at every start.
+    """Base class of shorteners that pool each window of `size` consecutive keys; windows overlap.
 
-    Subclasses implement `pool`. L keys give L + size - 1 windows, which overlap. The mechanism `Pooling` reads every
-    n-th of them, counted from the query, so each query has other windows. Keys are sorted by position. Windows may
-    extend beyond the ends of a row and then pool the keys inside it. A window has the position of its last place, even
-    if that place has no key. Pooled keys have no labels (such as segments) and no hash buckets.
+    Subclasses implement `pool`. A window starts at every offset, also before the first key, so L keys give L + size - 1
+    windows. The mechanism `Pooling` then lets each query read every n-th window, counted from the query. Keys are
+    sorted by position. A window may extend beyond an end of the row; it then pools only the keys inside the row. The
+    position of a window is its last position, even beyond the last key. Pooled keys have no labels (such as segments)
+    and no hash buckets.
 
     size: number of keys of a window; kappa in the paper.
 

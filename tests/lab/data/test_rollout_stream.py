@@ -306,9 +306,9 @@ def test_what_does_not_repeat_itself_is_said_when_it_goes_on(own: str, tmp_path:
 def test_a_policy_that_is_not_finite_stops_the_training() -> None:
     there = rollouts("lstm")
     there.model.policy.head.bias.data.fill_(math.nan)
-    with pytest.raises(StepError, match="the policy is no longer finite"):
+    with pytest.raises(StepError, match="the policy network returned NaN or infinite numbers"):
         there.at(0)
-    with pytest.raises(ValueError, match="the policy is no longer finite"):
+    with pytest.raises(ValueError, match="the policy network returned NaN or infinite numbers"):
         _ = there.validation_batches
 
 

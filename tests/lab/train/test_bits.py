@@ -145,7 +145,7 @@ class Silent(Model):
 
 def test_a_model_that_does_not_say_what_it_scored_is_refused_where_tokens_are_no_bytes() -> None:
     assert evaluate(Silent(), SplitTokens(TOKENS), 16).value == 1
-    with pytest.raises(ValueError, match=r"Silent.judge returned .* scored tokens and no scored mask,") as caught:
+    with pytest.raises(ValueError, match=r"Silent.judge scored .* tokens, but returned no mask\.") as caught:
         evaluate(Silent(), SplitTokens(TOKENS, None, WIDTHS), 16)
     assert "\n" not in str(caught.value)
 

@@ -93,7 +93,11 @@ def test_windows_and_lanes_that_cannot_be_are_refused() -> None:
         (model, {"stride": 0}, "wrong stride for windows of 16: got 0"),
         (model, {"stride": 4, "lanes": 2}, "give one of stride and lanes"),
         (model, {"lanes": 501}, "wrong number of lanes: got 501, expected 1 to 500"),
-        (gpt(d=8, depth=1, heads=2, length=32), {"lanes": 10}, "a lane has 50 tokens, but this model has only 32"),
+        (
+            gpt(d=8, depth=1, heads=2, length=32),
+            {"lanes": 10},
+            "a parallel piece of the text\\) has 50 tokens, but this model has only 32",
+        ),
         (bert(d=8, depth=1, heads=2), {"stride": 4}, "predicts the next token; leave out stride and lanes"),
     ]
     for candidate, options, message in wrong:

@@ -263,7 +263,7 @@ def test_a_model_of_lanes_or_of_one_text_is_not_asked(monkeypatch: pytest.Monkey
 
 
 def test_decisions_of_another_version_are_one_line() -> None:
-    with pytest.raises(CheckpointError, match="another version of kinformer tested this run") as error:
+    with pytest.raises(CheckpointError, match="another version of kinformer saved this run") as error:
         saved_decisions({"decisions": {"reads_ahead": None, "moods": 3}})
     assert "\n" not in str(error.value) and saved_decisions({}) is None
 

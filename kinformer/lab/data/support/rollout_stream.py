@@ -327,7 +327,9 @@ def _agent_output(model: Agent, transitions: Observations, state: State, worlds:
         raise StepError(why, f"give a larger length, such as stack='...(length={4 * table})', and start a new training")
     output = model.predict(transitions, state)
     if not bool(output.policy.isfinite().all()):
-        raise StepError("the policy is no longer finite", "try a lower lr, or start --from an earlier run")
+        raise StepError(
+            "the policy network returned NaN or infinite numbers", "try a lower lr, or start --from an earlier run"
+        )
     return output
 
 
