@@ -10,11 +10,11 @@ CALL = 60_000  # pairs of one head that cost as much as the overhead of a call
 
 
 class PlanSizes(NamedTuple):
-    """Sizes of an attention call that its plan depends on, besides pattern and positions.
+    """Sizes that decide, with pattern and positions, how an attention call is split into smaller calls.
 
     batch: number of rows.
     heads: number of query heads.
-    groups: number of key heads, or None if each call must compute all heads.
+    groups: number of key heads; None if heads must not be split between calls.
     head: index of the first head in the layer.
     width: width of a key.
     fused: True for a fused kernel, which stores no scores.

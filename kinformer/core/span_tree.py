@@ -42,7 +42,7 @@ def leaf(token: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
 
 
 def node(position: Int[Tensor, "..."]) -> Node:
-    """Return the tree node at a position in post-order: a span of 2^m tokens.
+    """Return the tree node with a given number in post-order: a span of 2^level tokens.
 
     position: number of the node, if the nodes of the tree are counted in post-order (children before their parent).
     """

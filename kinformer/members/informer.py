@@ -78,7 +78,8 @@ def informer(
     head_dim: width of a head; d / heads if None.
     hidden: width of the feed-forward layer; 4 d if None.
     attention: "probsparse", or "full" for softmax, the paper's baseline.
-    factor: number of queries that read all keys, and of sampled keys, divided by the logarithm of the number of rows.
+    factor: `factor` times the logarithm of the number of rows is the number of queries that read all keys, and of
+        sampled keys.
     measure: criterion that selects the queries that read all keys (`ProbSparse`).
     divisor: divisor of the mean of a query's sampled scores in that criterion: their number ("sample"), or the number
         of rows ("row") as in the authors' code.

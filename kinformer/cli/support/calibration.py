@@ -77,15 +77,16 @@ def refuse_replacing_proof(folder: Path, model: Any) -> None:
 
 
 def calibrate_by_test(model: Any, data: Any, settings: CalibrationSettings) -> Calibrated:
-    """Find an exit threshold by Learn then Test, which proves a bound on the loss of generated texts.
+    """Find an exit threshold with a proven bound on the mean loss of texts generated with early exits.
 
     model: a model with early exits.
     data: the data with the prompts.
     settings: the options of the command.
 
-    Thresholds are tested from late exits to early ones. Returns the last proven threshold (None if none is proven), its
-    record for exits.json and the lines of the report. Errors: UserError if the data does not fit the model or has too
-    few prompts.
+    The method is Learn then Test. The loss of a text is its distance from the full model's text, or the loss that
+    `settings.consistency` names. Thresholds are tested from late exits to early ones. Returns the last proven threshold
+    (None if none is proven), its record for exits.json and the lines of the report. Errors: UserError if the data does
+    not fit the model or has too few prompts.
     """
     grid, delta, epsilon = model.exits.rule.grid(settings.thresholds), settings.delta, settings.epsilon
     with from_user(ValueError, LookupError), print_warnings():

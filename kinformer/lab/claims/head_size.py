@@ -119,7 +119,8 @@ def measure_errors(seed: int, length: int = LENGTH, iterations: int = ITERATIONS
 def claim(seeds: Sequence[int], length: int = LENGTH, iterations: int = ITERATIONS) -> Claim:
     """Fit random attention weights over L = 8 tokens with every width of queries and keys.
 
-    The error of a fit is half the sum of absolute differences of a query's weights, mean over queries. The claim holds
+    The error of a fit is half the sum of absolute differences between the fitted and the given weights of a query,
+    mean over queries. The claim holds
     if two conditions are met. At width L - 2 the smallest error over seeds is at least 1e-4. At width L - 1 the largest
     error over seeds is at most 1e-5.
 

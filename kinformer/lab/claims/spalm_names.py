@@ -70,7 +70,7 @@ class SpalmResult(NamedTuple):
 
 
 def toy(seed: int, people: int = PEOPLE, times: int = TIMES) -> Toy:
-    """Return a text of sentences that each hold a person's sign (a code) and name, in random letters.
+    """Return a text whose sentences each hold a person's code and name, both of random letters.
 
     The text goes through all persons again and again, each time in a new random order.
 

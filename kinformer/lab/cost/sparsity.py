@@ -23,7 +23,8 @@ class PatternNumbers(NamedTuple):
     ahead: True if a query attends to a later key.
     steps: least number of layers through which information passes from every position to every other (or, without
         `ahead`, every later) position; None if no number suffices.
-    reached: share of these pairs of positions between which information passes in any number of layers.
+    reached: share of the pairs of positions that `steps` counts between which information passes, with any number of
+        layers.
     """
 
     length: int

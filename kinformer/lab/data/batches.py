@@ -31,7 +31,8 @@ class Batches:
     def __post_init__(self) -> None:
         if self.valid is None and callable(self.train):
             raise ValueError(
-                "Batches has no validation batches: got only a training function. Give Batches(function, valid)"
+                "Batches has no validation batches: got only a training function. Give Batches(function, valid), where "
+                "valid is a list of batches"
             )
         for name in ("train", "valid"):  # a generator can be read only once
             if (batches := getattr(self, name)) is not None and not callable(batches):

@@ -125,8 +125,9 @@ def read(where: str, *, label: str = "", text: str = "", tokenizer: str = "bytes
     label, text: fields of JSON lines and data sets; by default "label" and "text".
     tokenizer, valid: as for `text.read`.
 
-    Errors: FileNotFoundError if a file is missing. ValueError, in one line, if a file is empty or ragged, or has only
-    one text or label. ValueError too if valid or test has a label that train does not have.
+    Errors: FileNotFoundError if a file is missing. ValueError, in one line, if a file is empty or has a line without
+    exactly one label and one text, or has only one text or label. ValueError too if valid or test has a label that
+    train does not have.
     """
     fields, name = (label or NAMES[0], text or NAMES[1]), f"labelled={where}"
     refuse_fields(name, (where, valid), label=label, text=text)

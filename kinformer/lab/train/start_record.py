@@ -158,7 +158,7 @@ def _other_data(old: str, new: str, spell: Spell) -> str:
 
 
 def fingerprint(data: Any) -> str | None:
-    """Return a hash of all training and validation data; None for given batches, which may be random.
+    """Return a hash of all training and validation data; None for `Batches`, which may be random.
 
     data: the data.
     """

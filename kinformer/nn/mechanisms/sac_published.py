@@ -27,9 +27,9 @@ from kinformer.nn.mechanisms.key_groups import own_pairs
 
 
 class EdgePairAttention(KeyValueMechanism):
-    """Base class of published SAC layers: dense attention masked to chosen pairs and the own token.
+    """Base class of published SAC layers: dense attention to chosen keys and to each query's own token.
 
-    A subclass supplies the chosen pairs of query and key.
+    SAC (sparse adaptive connection) chooses pairs of query and key. A subclass supplies the chosen pairs.
 
     pattern: keys that a query may read at all; `Full()` if None.
     scale: factor of the dot product; 1/sqrt(k_dim) if None.

@@ -99,7 +99,7 @@ def shades(title: str, level: Float[Tensor, "R C"], rows: Sequence[str] = (), co
 
 
 def of_most(level: Float[Tensor, "*S"], *dims: int) -> Float[Tensor, "*S"]:
-    """Divide a tensor by its largest entry, so that it can serve as levels of cells.
+    """Divide a tensor by its largest entry; from 0 to 1, it can fill the cells of a `Panel`.
 
     level: numbers, at least 0.
     dims: dimensions over which the maximum is taken; all by default.
