@@ -12,8 +12,8 @@ class Sorting(Words):
     """A word, a bar, and its letters in order: `hbdbh|bbdhh`.
 
     Letters may repeat; small letters come before capitals. Choose it to see whether a model counts. The next letter
-    depends on the whole word, and on how many of each letter are already written. Guessing the likeliest letter of each
-    position scores 0.45 by default.
+    depends on the whole word, and on how many of each letter are already written. Guessing
+    scores 0.45 by default, with the likeliest letter of each position.
 
     length: number of letters of the word.
     symbols: number of different letters, up to 52.
