@@ -15,8 +15,8 @@ class HalfEasy(Task):
     Choose it to see whether a model computes less for easy tokens. A letter names a position: `c` names the third. From
     each position in turn, the model looks at the letter there, then at the position that this letter names, and so on.
     The letter seen in look number `hops` is written. Such a symbol needs several looks in sequence. Every second symbol
-    of the answer is easy, because it is the capital of the symbol before. Guessing scores 0.31 by default. The best guess is the
-    name of the position itself, because more paths lead back to it than to any other position.
+    of the answer is easy, because it is the capital of the symbol before. Guessing scores 0.31 by default. The best
+    guess is the name of the position itself, because more paths lead back to it than to any other position.
 
     length: number of positions, named by the first letters of the alphabet, 2 to 26.
     hops: number of looks for each letter of the answer; with 1 the answer is a copy of the letters.
