@@ -177,7 +177,7 @@ def train(
         kinformer train gtrxl --data env=t_maze,corridor=10 --steps 2000 --out runs/maze
     """
     if (steps is None) == (minutes is None):
-        raise UserError("give one of --steps N and --minutes M")
+        raise UserError("give either --steps N or --minutes M")
     if not several():
         refuse_useless(ctx, "in one process", "parallel", instead="start several processes with torchrun")
     # imported here, so that --help and early errors do not wait for torch or rich

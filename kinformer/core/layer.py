@@ -159,7 +159,9 @@ class Context:
             return cls(torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1), run=True, full=True)
         if mask.dtype != torch.bool or mask.shape != x.shape[:2]:
             actual = f"{mask.dtype} of shape {list(mask.shape)}"
-            raise ValueError(f"mask must be bool of shape {list(x.shape[:2])}, True at each token, got {actual}")
+            expected = f"bool of shape {list(x.shape[:2])}, True at each real token"
+            advice = "" if mask.dtype == torch.bool else "; call mask.bool() on a mask of 0 and 1"
+            raise ValueError(f"mask must be {expected}, got {actual}{advice}")
         run = not torch.compiler.is_compiling() and not bool(gaps(mask).any())
         return cls(count_positions(mask), run=run)
 
@@ -319,6 +321,8 @@ def _context_after(x: Tensor, state: State) -> Context:
     """Return the context of tokens that follow the tokens in a state."""
     from kinformer.core.state import leaves
 
+    if isinstance(state, Context):
+        raise TypeError("the second argument is the state; pass the context as layer(x, None, ctx)")
     if isinstance(state, Tensor) and state.dtype == torch.bool:
         raise TypeError("state is a bool tensor; pass a mask of real tokens as ctx=Context.of_sequence(x, mask)")
     fields = dict(leaves(state))
@@ -343,10 +347,7 @@ def gaps(real: Bool[Tensor, "B T"]) -> Bool[Tensor, "B _"]:
 
 
 def has_integer_dtype(pos: Tensor) -> bool:
-    """Return True if `pos` has a signed integer dtype.
-
-    Boolean masks and unsigned integers are rejected because positions use -1 for padding and distances may be negative.
-    """
+    """Return True for signed integers: positions use -1 for padding, and distances may be negative."""
     return pos.dtype in (torch.int8, torch.int16, torch.int32, torch.int64)
 
 

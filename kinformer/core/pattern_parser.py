@@ -68,7 +68,8 @@ def _build(node: ast.expr, text: str, names: Made) -> Any:
             except TypeError as error:
                 raise ValueError(f"{ast.unparse(node)} in {text!r}: {error}") from None
     raise ValueError(
-        f"{ast.unparse(node)!r} in {text!r} is not understood; use pattern names, whole numbers, tuples and & | ~"
+        f"{ast.unparse(node)!r} in {text!r} is not understood; write patterns with their numbers in brackets, such as "
+        "Band(64) or Causal(), and join them with & | ~"
     )
 
 

@@ -46,7 +46,7 @@ def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
     module = subject.build()
     if isinstance(subject, TrainingSubject):
         if not isinstance(module, Forecaster):
-            raise Unjudged("the model forecasts no rows; this law tests the outputs for tokens by its logits, if any")
+            raise Unjudged("only models of series are tested here; outputs for tokens are tested in another case")
         yield from findings(_check_forecast, subject, module)
         return
     judged, modes = False, list(subject.modes(module))

@@ -67,14 +67,12 @@ class MultiheadAttention(nn.MultiheadAttention):
 
     Source: Vaswani et al., 2017, arXiv:1706.03762, section 3.2.2.
 
-    Differences:
-
-    - A query that may read no key gets weights of zero, and its output is the output projection of zeros. PyTorch gives
-      NaN there in its fast path (self-attention in eval mode without gradients) and with `need_weights=True`.
-    - `is_causal=True` is itself a mask. It works without an `attn_mask` and in addition to one. In PyTorch it is only a
-      hint that `attn_mask` is causal. Every query reads the keys that `add_bias_kv` and `add_zero_attn` append.
-    - A nested tensor is also accepted with gradients and in training.
-    - `torch.jit.script` cannot compile the layer. Use `torch.compile`.
+    Differences: a query that may read no key gets weights of zero, and its output is the output projection of zeros.
+    PyTorch gives NaN there in its fast path (self-attention in eval mode without gradients) and with
+    `need_weights=True`. The flag `is_causal=True` is itself a mask. It works without an `attn_mask` and in addition to
+    one. In PyTorch it is only a hint that `attn_mask` is causal. Every query reads the keys that `add_bias_kv` and
+    `add_zero_attn` append. A nested tensor is also accepted with gradients and in training. `torch.jit.script` cannot
+    compile the layer. Use `torch.compile`.
     """
 
     def __init__(

@@ -18,8 +18,8 @@ WRONG = {
     "gpt d=10 heads=3 --steps 1": "d=10 is not a multiple of heads=3",
     f"gpt {SMALL} --steps 1 --lr nan": "lr",
     f"gpt {SMALL} --steps 1 --lr 0": "wrong lr: got 0.0, expected a number above 0",
-    f"gpt {SMALL}": "give one of --steps N and --minutes M",
-    f"gpt {SMALL} --steps 1 --minutes 1": "give one of --steps N and --minutes M",
+    f"gpt {SMALL}": "give either --steps N or --minutes M",
+    f"gpt {SMALL} --steps 1 --minutes 1": "give either --steps N or --minutes M",
     f"gpt {SMALL} --steps 0": "got 0, expected at least 1",
     f"gpt {SMALL} --minutes -1": "got -1, expected a number above 0",
     f"gpt {SMALL} --steps x": "valid integer",
@@ -87,7 +87,7 @@ def test_compare_tells_a_mistake_before_what_the_folder_holds(
     before = files(full)
     message = (
         "expected exactly one of --minutes M, --steps N and --flops F"
-        if "give one of" in WRONG[words]
+        if "give either" in WRONG[words]
         else WRONG[words]
     )
     fails(capsys, ["compare", "--out", f"{full}/all", *compared(words), *data(full)], message)

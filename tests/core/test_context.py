@@ -65,7 +65,7 @@ def refusal_messages() -> list[str]:
 
 def test_a_mask_or_positions_of_another_kind_or_shape_are_refused_with_advice() -> None:
     texts = unhooked(f"{__name__}:{refusal_messages.__name__}")
-    rule = "ValueError: mask must be bool of shape [2, 3], True at each token, got "
+    rule = "ValueError: mask must be bool of shape [2, 3], True at each real token, got "
     assert texts[0].startswith(f"{rule}torch.float32")
     assert texts[1] == f"{rule}torch.bool of shape [2, 4]"
     for text, received in zip(texts[2:], ("torch.bool", "torch.float32", "torch.int64 of shape [3]"), strict=True):

@@ -17,6 +17,7 @@ ADVICE = (
     "ValueError: x has shape [2, 4, 8, 1], expected a tensor [B, T, D]; pass a single row as x[None]",
     "TypeError: state is a bool tensor; pass a mask of real tokens as ctx=Context.of_sequence(x, mask)",
     "TypeError: ctx is of type Tensor, expected Context. Give Context.of_sequence(x, mask)",
+    "TypeError: the second argument is the state; pass the context as layer(x, None, ctx)",
     "ValueError: pattern is of the type Tensor; give a pattern, such as Causal() & Band(64); a mask of padding goes to "
     "Context.of_sequence(x, mask)",
     "ValueError: pattern is of the type ndarray; give a pattern, such as Causal() & Band(64)",
@@ -45,6 +46,7 @@ def misuse() -> list[str]:
             lambda: layer(x[..., None], None, ctx),
             lambda: layer(x, mask),
             lambda: layer(x, None, mask),
+            lambda: layer(x, kf.Context.of_sequence(x)),
             lambda: kf.Softmax(mask),
             lambda: kf.Softmax(array),
             lambda: kf.Stack([linear]),

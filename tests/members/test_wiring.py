@@ -157,7 +157,7 @@ def test_per_layer_is_of_positions_that_are_added() -> None:
 
 
 WRONG = [
-    ({"position": "rotary", "head_dim": 5}, "must be even and at most head_dim=5: got 5"),
+    ({"position": "rotary", "head_dim": 5}, "got 5 dimensions, expected an even number, at most head_dim=5"),
     ({"heads": 3}, "d=16 is not a multiple of heads=3"),
     ({"head_dim": 0}, "head_dim=0"),
     ({"pattern": "Bnd(4)"}, "Bnd in 'Bnd\\(4\\)' is not a pattern; the nearest is 'Band'"),

@@ -122,7 +122,7 @@ def fit(
 def _budget(minutes: float | None, steps: int | None) -> Budget:
     """Return the budget of the one argument that is given."""
     if (minutes is None) == (steps is None):
-        raise ValueError("give one of minutes= and steps=, the length of the training")
+        raise ValueError("give either minutes= or steps=, the length of the training")
     return StepBudget(steps) if steps is not None else MinuteBudget(minutes or 0.0)
 
 

@@ -143,7 +143,7 @@ def must_slide(model: Any, length: int) -> bool:
     if window is None or length <= window:
         return False
     warnings.warn(
-        f"{length:,} tokens are more than the {window:,} positions that this model has learned. "
+        f"{length:,} tokens are more than the {window:,} positions that this model has learned in training. "
         "Whenever they are full, the last half is read again from position 0. "
         "Train with a larger length for a longer context",
         stacklevel=3,

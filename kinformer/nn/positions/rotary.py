@@ -39,8 +39,8 @@ class Rotary(Rotation):
         self.turned = head_dim if turned is None else check_at_least("turned", turned, 0)
         if self.turned % 2 or self.turned > head_dim:
             raise ValueError(
-                "Rotary turns pairs of dimensions, so their number must be even and at most "
-                f"head_dim={head_dim}: got {self.turned}"
+                f"Rotary turns pairs of dimensions: got {self.turned} dimensions, expected an even number, at most "
+                f"head_dim={head_dim}"
             )
         self.base, self.pairs = check_in_range("base", base, 1, math.inf), check_option("pairs", pairs, Pairs)
 

@@ -148,8 +148,8 @@ def test_what_cannot_go_on_is_refused() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "give one of minutes= and steps="),
-        ({"steps": 1, "minutes": 1.0}, "give one of minutes= and steps="),
+        ({}, "give either minutes= or steps="),
+        ({"steps": 1, "minutes": 1.0}, "give either minutes= or steps="),
         ({"steps": 1, "resume": True}, "resume=True continues the run in a folder: got out=None. Give out=FOLDER"),
         ({"steps": 1, "precison": "bf16"}, "fit has no keyword 'precison'; the nearest is 'precision'"),
         ({"steps": 1, "accumulate": 17}, "wrong accumulate: got 17, expected at most 16, the rows of a batch"),

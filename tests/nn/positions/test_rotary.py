@@ -69,7 +69,7 @@ def test_far_positions_stay_apart_in_bfloat16() -> None:
 
 @pytest.mark.parametrize("turned", [3, 10])
 def test_refuses_what_does_not_pair_up(turned: int) -> None:
-    with pytest.raises(ValueError, match=f"must be even and at most head_dim=8: got {turned}"):
+    with pytest.raises(ValueError, match=f"got {turned} dimensions, expected an even number, at most head_dim=8"):
         Rotary(8, turned=turned)
 
 
