@@ -144,7 +144,7 @@ def test_a_picture_has_tables_of_rows_columns_and_channels() -> None:
 @pytest.mark.parametrize(
     ("keywords", "says"),
     [
-        ({"sub_blocks": 5, "summary": 1}, "summary \\+ offset must be at most block"),
+        ({"sub_blocks": 5, "summary": 1}, "got summary \\+ offset=5, expected at most block=4"),
         ({"summary": 1, "gain": -1.0}, "gain=-1.0: give a number from 0"),
         ({"attention": "strided", "sub_blocks": 2}, "sub_blocks=2 has no effect with factors=2, attention=strided"),
         ({"attention": "fixed", "window": "code"}, "window=code has no effect with factors=2, attention=fixed"),
