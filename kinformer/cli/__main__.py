@@ -1,15 +1,17 @@
 """The command line `kinformer`: its commands, its error messages and its exit codes."""
 
+import difflib
 import os
 import signal
 import sys
 from collections.abc import MutableMapping
 from types import FrameType
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.main import get_command
 
+from kinformer import __version__
 from kinformer.cli.advise import advise
 from kinformer.cli.calibrate import calibrate
 from kinformer.cli.check import check
@@ -28,6 +30,7 @@ from kinformer.cli.play import play
 from kinformer.cli.read import read
 from kinformer.cli.show import show
 from kinformer.cli.train import train
+from kinformer.core.did_you_mean import SYNONYMS
 from kinformer.lab.errors import FAILED, INTERRUPTED, WRONG, UserError
 from kinformer.lab.train.training_interrupt import TrainingInterrupt
 
@@ -36,7 +39,14 @@ GROUPS = {"datastore"}  # names of groups, which are followed by one of their co
 # libgomp itself uses this number if a process has more threads than cores, and 300,000 otherwise. If other processes
 # are running, a waiting thread that spins for so long blocks a core that the other threads need (bench/spin.py).
 SPIN_COUNT = "1000"
-app = typer.Typer(name="kinformer", add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+CLOSE = 0.8  # difflib's ratio from which an unknown option counts as a typing error
+app = typer.Typer(
+    name="kinformer",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 app.command("list")(list_parts)
 app.add_typer(datastore, name="datastore")
 for command in (
@@ -46,8 +56,21 @@ for command in (
     app.command(command.__name__.replace("_", "-"))(command)
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"kinformer {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def describe_program() -> None:
+def describe_program(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version of kinformer and exit."
+        ),
+    ] = False,
+) -> None:
     """Train, use and study models of the Transformer family.
 
     \b
@@ -115,7 +138,7 @@ def run(words: list[str]) -> int:
 
 def _outcome(words: list[str]) -> tuple[str, int]:
     """Run a command and return its error message, "" for success, and its exit code."""
-    if several() and words[0] not in ("train", "--help"):
+    if several() and words[0] not in ("train", "--help", "-h", "--version"):
         return f"only train runs under torchrun; run kinformer {words[0]} without torchrun", WRONG
     options = [word.partition("=")[0] for word in words if word.startswith("--")]
     if twice := [name for n, name in enumerate(options) if name in options[:n] and name not in SEVERAL]:
@@ -136,7 +159,7 @@ def _outcome(words: list[str]) -> tuple[str, int]:
         if not hasattr(error, "format_message"):  # errors of the option parser have this method
             raise
         message = error.format_message().replace(": Value error, ", ": ")  # a prefix from pydantic, which Typer uses
-        return f"{message}{_what_is_missing(error)}", WRONG
+        return _no_such_option(error) or f"{message}{_what_is_missing(error)}", WRONG
 
 
 def _output_error(text: str = "") -> OSError | None:
@@ -167,6 +190,22 @@ def _what_is_missing(error: Any) -> str:
     """Return the help text of a missing option or argument, as the end of the error message; "" for other errors."""
     param = getattr(error, "param", None) if type(error).__name__ == "MissingParameter" else None
     return f" Expected: {help_text}" if (help_text := getattr(param, "help", None)) else ""
+
+
+def _no_such_option(error: Any) -> str:
+    """Return the message for an unknown option that has another name here or is a keyword; "" for other errors."""
+    if type(error).__name__ != "NoSuchOption" or error.ctx is None:
+        return ""
+    params = error.ctx.command.params
+    options = {opt.lstrip("-").replace("-", "_"): opt for param in params for opt in param.opts if opt.startswith("--")}
+    name = error.option_name.lstrip("-").replace("-", "_")
+    synonym = SYNONYMS.get(name, name)
+    if synonym in options:
+        return f"No such option: {error.option_name}; use {options[synonym]} instead"
+    keyword = any(param.name == "keywords" for param in params)
+    if not keyword or difflib.get_close_matches(name, options, n=1, cutoff=CLOSE):
+        return ""
+    return f"No such option: {error.option_name}; keywords of a member have no dashes: write {synonym}=VALUE"
 
 
 def _code(code: object) -> tuple[str, int]:

@@ -4,7 +4,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar, Union
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -261,6 +261,9 @@ class Out(NamedTuple, Generic[Y]):
     stats: Mapping[str, Tensor] = {}  # noqa: RUF012
     taps: Mapping[str, Tensor] = {}  # noqa: RUF012
 
+    def __radd__(self, other: object) -> NoReturn:
+        raise TypeError("a layer returns Out, which holds more than a tensor; add its value: x + layer(x).y")
+
 
 class Layer(nn.Module, ABC):
     """Base class of layers, maps from sequence to sequence: attention, feed-forward, block or stack.
@@ -313,7 +316,8 @@ def _zero_padding(x: Float[Tensor, "B T D"], ctx: Context) -> tuple[Float[Tensor
 def _check_rows(x: Tensor) -> Tensor:
     if not isinstance(x, Tensor) or x.dim() != 3:
         actual = f"has shape {list(x.shape)}" if isinstance(x, Tensor) else f"is of type {type(x).__name__}"
-        raise ValueError(f"x {actual}, expected a tensor [B, T, D]; pass a single row as x[None]")
+        advice = "the value of the other layer, out.y" if isinstance(x, Out) else "a single row as x[None]"
+        raise ValueError(f"x {actual}, expected a tensor [B, T, D]; pass {advice}")
     return x
 
 

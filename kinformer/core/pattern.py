@@ -122,6 +122,12 @@ class Pattern(ABC):
     def __or__(self, other: "Pattern") -> "Pattern":
         return Or(self, other)
 
+    def __rand__(self, other: Any) -> Any:
+        return _refuse_class(other, "&", self)
+
+    def __ror__(self, other: Any) -> Any:
+        return _refuse_class(other, "|", self)
+
     def __invert__(self) -> "Pattern":
         return Not(self)
 
@@ -130,6 +136,13 @@ class Pattern(ABC):
         raise TypeError(
             "a pattern is neither true nor false; combine patterns with &, | and ~ instead of and, or and not"
         )
+
+
+def _refuse_class(other: Any, sign: str, pattern: Pattern) -> Any:
+    """Raise TypeError if a pattern's class stands to the left of a pattern; return NotImplemented for other values."""
+    if isinstance(other, type) and issubclass(other, Pattern):
+        raise TypeError(f"{other.__name__} is a class; write {other.__name__}(...) {sign} {pattern!r}")
+    return NotImplemented
 
 
 def check_pattern(name: str, value: Pattern) -> Pattern:

@@ -1,6 +1,7 @@
 """parse: a pattern from text such as "Causal() & Band(64)", the inverse of a pattern's repr."""
 
 import ast
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -66,7 +67,9 @@ def _build(node: ast.expr, text: str, names: Made) -> Any:
             try:
                 return names[name](*values, **named)
             except TypeError as error:
-                raise ValueError(f"{ast.unparse(node)} in {text!r}: {error}") from None
+                reason = str(error).rpartition("() ")[2]  # without the "Band.__init__() " of Python's own message
+                usage = f"{name}({', '.join(inspect.signature(names[name]).parameters)})"
+                raise ValueError(f"wrong arguments in {ast.unparse(node)}: {reason}. Write {usage}") from None
     raise ValueError(
         f"{ast.unparse(node)!r} in {text!r} is not understood; write patterns with their numbers in brackets, such as "
         "Band(64) or Causal(), and join them with & | ~"

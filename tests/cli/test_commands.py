@@ -11,6 +11,7 @@ from time import sleep
 
 import pytest
 
+from kinformer import __version__
 from kinformer.checkpoint.checkpoint import load, save
 from kinformer.cli.__main__ import run
 from kinformer.cli.support import static_source
@@ -51,7 +52,16 @@ def fails(capsys: pytest.CaptureFixture[str], words: list[str], message: str, co
 # list, show, help ---------------------------------------------------------------------------------------------------
 
 
-LISTS = [["--help"], ["train", "--help"], ["compare", "--help"], ["list", "--help"], ["list"], ["claim"]]
+LISTS = [
+    ["--help"],
+    ["-h"],
+    ["train", "--help"],
+    ["compare", "-h"],
+    ["list", "--help"],
+    ["list"],
+    ["claim"],
+    ["--version"],
+]
 EARLY = {
     "--resume continues the run in --out, but --overw": "train gpt --data text=stdlib --resume --overwrite --out o",
     "there is no member 'gtp'; the nearest is 'gpt'": "train gtp --data text=stdlib --out o --steps 1",
@@ -106,7 +116,8 @@ for words in {words}:
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     lines = done.stderr.splitlines()
-    assert done.stdout.count("Usage: kinformer") == 4 and "bigbird_paths" in done.stdout, done.stderr
+    assert done.stdout.count("Usage: kinformer") == 5 and "bigbird_paths" in done.stdout, done.stderr
+    assert done.stdout.endswith(f"kinformer {__version__}\n")
     assert lines[: len(LISTS)] == ["0"] * len(LISTS)
     for message, line, code in zip(EARLY, lines[len(LISTS) :: 2], lines[len(LISTS) + 1 :: 2], strict=True):
         assert line.startswith("kinformer: ") and message in line and code == "2", (message, line, code)
@@ -344,7 +355,11 @@ def test_compare_goes_over_an_earlier_one_only_where_it_may(
             ["gpt", "length=8", "--steps", "1", "--length", "9"],
             "gpt(length=8): rows have 9 tokens, but this gpt has only 8 learned positions; train it on a length of 8",
         ),
-        (["gpt", "--step", "1"], "No such option: --step"),
+        (["gpt", "--step", "1"], "No such option: --step (Possible options: --eps, --steps, --then)"),
+        (["gpt", "--depth", "2"], "--depth; keywords of a member have no dashes: write depth=VALUE"),
+        (["gpt", "--n-layer", "2"], "--n-layer; keywords of a member have no dashes: write depth=VALUE"),
+        (["gpt", "--learning-rate", "1"], "No such option: --learning-rate; use --lr instead"),
+        (["gpt", "n_head=2", "--steps", "1"], "the member 'gpt' has no keyword 'n_head'; use 'heads' instead"),
         (["gpt", "--steps", "1", "--data", "text=/none"], "there is no file or folder /none"),
         (["gpt", "--steps", "1", "--data", "txt=/none"], "there is no kind of data 'txt'; the nearest is 'text'"),
         (["gpt", "--steps", "1", "--out", "/proc/none"], "cannot write to /proc/none"),

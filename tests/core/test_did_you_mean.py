@@ -1,4 +1,4 @@
-"""Suggestions for unknown names: the nearest name, and otherwise all names or a text."""
+"""Suggestions for unknown names: a synonym, else the nearest name, else all names or a text."""
 
 import pytest
 
@@ -15,7 +15,11 @@ NAMES = ("pairs", "images", "text")
         ("xylophone", NAMES, None, "; there are images, pairs, text"),
         ("xylophone", NAMES, "; ask for help", "; ask for help"),
         ("image", (), None, "; there are none"),
+        ("n_layer", ("depth", "d_layer"), None, "; use 'depth' instead"),
+        ("n_layer", ("n_layers", "d"), None, "; the nearest is 'n_layers'"),
     ],
 )
-def test_the_nearest_name_is_suggested(name: str, names: tuple[str, ...], otherwise: str | None, expected: str) -> None:
+def test_a_synonym_or_the_nearest_name_is_suggested(
+    name: str, names: tuple[str, ...], otherwise: str | None, expected: str
+) -> None:
     assert suggest_names(name, iter(names), otherwise) == expected

@@ -21,6 +21,8 @@ from kinformer.lab.train.run_folder import RunFolder
 from kinformer.lab.train.settings import Settings
 from kinformer.lab.train.train import train
 
+OWN = ("minutes", "steps", "out", "resume", "overwrite", "valid", "parallel")  # keywords of `fit` itself
+
 
 def fit(
     model: Model,
@@ -100,8 +102,8 @@ def fit(
         raise ValueError(
             "resume=True continues the run in out, but overwrite=True starts it again; give one of the two"
         )
-    budget = _budget(minutes, steps)
     settings = _settings({"batch": batch, "length": length}, lr=lr, seed=seed, **further)
+    budget = _budget(minutes, steps)
     folder = None if out is None else Path(out)
     with (
         processes(parallel) as group,
@@ -130,7 +132,7 @@ def _settings(usual: Mapping[str, Any], **keywords: Any) -> Settings:
     """Return the settings of keywords, and of the `usual` ones that are not None; ValueError for an unknown name."""
     names = [field.name for field in fields(Settings)]
     if unknown := [name for name in keywords if name not in names]:
-        raise ValueError(f"fit has no keyword {unknown[0]!r}{suggest_names(unknown[0], names)}")
+        raise ValueError(f"fit has no keyword {unknown[0]!r}{suggest_names(unknown[0], [*names, *OWN])}")
     return Settings(**{name: value for name, value in usual.items() if value is not None}, **keywords)
 
 

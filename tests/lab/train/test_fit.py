@@ -152,6 +152,8 @@ def test_what_cannot_go_on_is_refused() -> None:
         ({"steps": 1, "minutes": 1.0}, "give either minutes= or steps="),
         ({"steps": 1, "resume": True}, "resume=True continues the run in a folder: got out=None. Give out=FOLDER"),
         ({"steps": 1, "precison": "bf16"}, "fit has no keyword 'precison'; the nearest is 'precision'"),
+        ({"epochs": 2}, "fit has no keyword 'epochs'; use 'steps' instead"),
+        ({"steps": 1, "learning_rate": 0.1}, "fit has no keyword 'learning_rate'; use 'lr' instead"),
         ({"steps": 1, "accumulate": 17}, "wrong accumulate: got 17, expected at most 16, the rows of a batch"),
         ({"steps": 0}, "wrong number of steps: got 0, expected at least 1"),
         ({"steps": 1, "batch": 0}, "wrong batch: got 0, expected at least 1"),
