@@ -4,7 +4,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, Union
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -261,7 +261,7 @@ class Out(NamedTuple, Generic[Y]):
     stats: Mapping[str, Tensor] = {}  # noqa: RUF012
     taps: Mapping[str, Tensor] = {}  # noqa: RUF012
 
-    def __radd__(self, other: object) -> NoReturn:
+    def __radd__(self, other: object) -> Any:
         raise TypeError("a layer returns Out, which holds more than a tensor; add its value: x + layer(x).y")
 
 
