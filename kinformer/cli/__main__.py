@@ -56,10 +56,11 @@ for command in (
     app.command(command.__name__.replace("_", "-"))(command)
 
 
-def _print_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> bool:
     if wanted:
         print(f"kinformer {__version__}")
         raise typer.Exit
+    return wanted
 
 
 @app.callback()

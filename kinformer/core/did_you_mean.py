@@ -1,4 +1,4 @@
-"""Suggestions for error messages about unknown names: a synonym of another library, or the nearest name."""
+"""Suggestions for error messages about unknown names: the name for a synonym, or the nearest name."""
 
 import difflib
 from collections.abc import Iterable

@@ -351,7 +351,7 @@ def gaps(real: Bool[Tensor, "B T"]) -> Bool[Tensor, "B _"]:
 
 
 def has_integer_dtype(pos: Tensor) -> bool:
-    """Return True for signed integers: positions use -1 for padding, and distances may be negative."""
+    """Return True if `pos` has signed integers: -1 marks padding, and distances may be negative."""
     return pos.dtype in (torch.int8, torch.int16, torch.int32, torch.int64)
 
 
