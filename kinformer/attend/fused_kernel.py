@@ -94,7 +94,7 @@ class ReadWithGradients(ABC):
 
 
 def _without_autocast(of: Callable[P, R]) -> Callable[P, R]:
-    """Disable autocast in a function: its inputs have the final dtype, and the kernel rejects a mask of another."""
+    """Disable autocast in a function: its inputs have their final dtype, which the mask must share."""
 
     @functools.wraps(of)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:

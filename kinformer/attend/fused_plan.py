@@ -139,7 +139,7 @@ class PlannedRead(ReadWithGradients):
         return tuple(None if grad is None else grad.to(x.dtype) for grad, x in pairs)  # type: ignore[union-attr]
 
     def _make_contiguous(self, x: Tensor) -> Tensor:
-        """Copy `x` to contiguous memory if the plan looks up blocks, so that each block is one piece of memory."""
+        """Copy `x` to contiguous memory if the plan looks up blocks, so that a block is one piece."""
         return x.contiguous() if self.plan.looks_up else x
 
     def _band(self, table: Tensor | None, asks: Tensor | None, values: Tensor | None) -> DistanceBand | None:

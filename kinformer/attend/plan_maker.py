@@ -94,7 +94,7 @@ def _by_other_calls(
 
 
 def _on_device(device: torch.device) -> AbstractContextManager[object]:
-    """Return a context for new tensors, empty on the default device: a device context sends calls through Python."""
+    """Return a device context, empty on the default device: a context sends calls through Python."""
     return nullcontext() if torch.get_default_device() == device else device
 
 

@@ -22,7 +22,7 @@ def plan_request(request: Request) -> TilePlan | Refusal:
 
 
 def _groups(request: Request) -> int | None:
-    """The number of key heads if heads may be read separately, else None. A bias needs all heads of its layer at once.
+    """Number of key heads; None if all heads must be read together, as a bias requires.
 
     Other devices than CPUs read all heads together, because the cost of smaller calls was measured only on CPUs.
     """

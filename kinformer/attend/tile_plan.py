@@ -277,7 +277,7 @@ def _additive_mask(allowed: Bool[Tensor, "#n #H q k"], q: Tensor) -> tuple[Tenso
 
 
 def _mask_key(stage: Stage, call: TileCall) -> tuple | None:
-    """Return a key that calls with the same mask for all tiles share, or None if tiles need different masks."""
+    """Return a key shared by calls with one mask for all tiles; None if tiles need different masks."""
     period = call.where.period() if call.where is not None else None
     if period is None or stage.q.source is not None or stage.k.source is not None:
         return None

@@ -203,8 +203,8 @@ def _no_such_option(error: Any) -> str:
     synonym = SYNONYMS.get(name, name)
     if synonym in options:
         return f"No such option: {error.option_name}; use {options[synonym]} instead"
-    keyword = any(param.name == "keywords" for param in params)
-    if not keyword or difflib.get_close_matches(name, options, n=1, cutoff=CLOSE):
+    takes_keywords = any(param.name == "keywords" for param in params)
+    if not takes_keywords or difflib.get_close_matches(name, options, n=1, cutoff=CLOSE):
         return ""
     return f"No such option: {error.option_name}; keywords of a member have no dashes: write {synonym}=VALUE"
 

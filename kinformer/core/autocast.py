@@ -58,5 +58,5 @@ def linear_float32(unit: nn.Linear, x: Float[Tensor, "*shape D"]) -> Float[Tenso
 
 
 def _is_lowered(x: Tensor) -> bool:
-    """Return True if autocast lowers products on the device of x; False for meta tensors, which hold no values."""
+    """Return True if autocast lowers products on the device of x; False for meta tensors (no values)."""
     return x.device.type != "meta" and torch.is_autocast_enabled(x.device.type)

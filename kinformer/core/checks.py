@@ -196,8 +196,8 @@ def check_part(name: str, value: V, kind: type | tuple[type, ...], example: str)
     """
     if not isinstance(value, kind):
         # the repr of a module, a tensor or an array has many lines
-        many_lines = isinstance(value, nn.Module | Tensor) or "\n" in repr(value)
-        instance = f"of the type {type(value).__name__}" if many_lines else f"{value!r}"
+        has_many_lines = isinstance(value, nn.Module | Tensor) or "\n" in repr(value)
+        instance = f"of the type {type(value).__name__}" if has_many_lines else f"{value!r}"
         value_text = f"the class {value.__name__}" if isinstance(value, type) else instance
         raise ValueError(f"{name} is {value_text}; give {example}")
     return value

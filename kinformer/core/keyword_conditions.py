@@ -91,7 +91,7 @@ def as_word(value: Any) -> str:
 
 
 def _in_words(condition: str) -> str:
-    """Return a condition for messages: alternatives spelled out, with parentheses around each `or` inside an `and`."""
+    """Return a condition in words for messages, with parentheses around each `or` inside an `and`."""
     parts = [[_term_in_words(term) for term in _split(part)] for part in condition.split(" or ")]
     joined = []
     for terms in parts:

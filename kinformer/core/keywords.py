@@ -172,7 +172,7 @@ def _origin_type(annotation: Any) -> Any:
 
 
 def _convert(text: str, annotation: Any) -> Any:
-    """Convert a text to the first option of the annotation that fits: None, bool, int, float, Literal, tuple, str.
+    """Convert a text to the first type that fits: None, bool, int, float, Literal, tuple, str.
 
     A tuple is tried before str only if the text has brackets around it or a comma outside brackets: "Band(4, 4)" stays
     one pattern.

@@ -261,7 +261,7 @@ def _plan_into_slots(pos: Tensor, live: Tensor, new: Tensor, after: Tensor, used
 
 
 def _plan_compacted(pos: Tensor, new: Tensor, after: Tensor, pattern: Pattern) -> CachePlan:
-    """Append new keys to the old ones and keep the readable ones; for chunks that do not fit into dead slots."""
+    """Append new keys to old ones and keep the readable ones, if a chunk does not fit into dead slots."""
     joined = torch.cat([pos, new], 1)
     live = (joined >= 0) & pattern.live(joined, after[:, None])
     order, kept_pos = surviving_columns(joined, live, pos.shape[1])

@@ -306,7 +306,7 @@ class Layer(nn.Module, ABC):
 
 
 def _zero_padding(x: Float[Tensor, "B T D"], ctx: Context) -> tuple[Float[Tensor, "B T D"], Context]:
-    """Write zeros at padding of x and the source, because a NaN at padding would reach the gradients of weights."""
+    """Write zeros at padding of x and the source: a NaN there would reach the gradients of weights."""
     source = ctx.source
     if source is not None and ctx.source_pos is not None:
         source = torch.where(ctx.source_pos[..., None] >= 0, source, 0.0)

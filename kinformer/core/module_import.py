@@ -71,7 +71,7 @@ def load_user_module(path: str) -> types.ModuleType:
 
 
 class _Fresh(SourceFileLoader):
-    """A loader that compiles the source each time, without a cache, because a cache's dates have whole seconds only."""
+    """A loader that compiles the source each time, because the dates of a cache have whole seconds."""
 
     def get_code(self, fullname: str) -> types.CodeType:
         return self.source_to_code(self.get_data(self.path), self.path)

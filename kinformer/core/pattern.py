@@ -32,7 +32,7 @@ class Pattern(ABC):
 
     @abstractmethod
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Bool[Tensor, "..."]:
-        """Return True if query position q may read key position k in batch row b and head h. All four broadcast."""
+        """Return True if query position q may read key position k in row b and head h; all four broadcast."""
 
     @property
     def expression(self) -> "Pattern":
@@ -139,7 +139,7 @@ class Pattern(ABC):
 
 
 def _refuse_class(other: Any, sign: str, pattern: Pattern) -> Any:
-    """Raise TypeError if a pattern's class stands to the left of a pattern; return NotImplemented for other values."""
+    """Raise TypeError if a pattern's class stands left of a pattern; else return NotImplemented."""
     if isinstance(other, type) and issubclass(other, Pattern):
         raise TypeError(f"{other.__name__} is a class; write {other.__name__}(...) {sign} {pattern!r}")
     return NotImplemented

@@ -77,7 +77,7 @@ def _owner(name: str, layers: list[str]) -> str:
 
 
 def _applied_again(subject: Any) -> list[list[str]]:
-    """Return layers with weights that read a position of a row twice or more in one call of the enclosing layer."""
+    """Return layers with weights that read a position twice or more in a call of the enclosing layer."""
     module = subject.build()
     with _calls(module) as repeated, torch.no_grad():
         subject.call(module, subject.ragged(LENGTH))

@@ -147,7 +147,7 @@ def _evaluate(model: Any, x: Any) -> dict[str, Tensor]:
 
 
 def _spoil_padding(batch: InputBatch) -> InputBatch:
-    """Write NaN, infinite and huge numbers at padding of x and of the source; batches of tokens stay unchanged."""
+    """Write NaN, infinite and huge numbers at padding of x and source; token batches stay unchanged."""
     if not batch.x.is_floating_point():
         return batch
     x, source = batch.x, batch.source
@@ -163,7 +163,7 @@ def _wild_numbers(like: Tensor) -> Tensor:
 
 
 def _move_source(subject: Subject, batch: InputBatch, seed: int) -> InputBatch:
-    """Return the batch with the source at other places and other garbage; a source as long as x moves with x."""
+    """Return the batch with a moved source and other garbage; a source as long as x moves with x."""
     if batch.source is None:
         return batch
     if subject.source == "equal":

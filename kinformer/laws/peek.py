@@ -91,7 +91,7 @@ def _promise(subject: Subject, module: Any) -> str:
 
 @torch.no_grad()
 def _is_widened(subject: Subject, module: Any) -> bool:
-    """True if a layer lets its mechanisms read more than their patterns allow, as random keys do by ctx.also."""
+    """True if a layer lets its mechanisms read beyond their patterns, as random keys do by ctx.also."""
     widened: list[bool] = []
 
     def look(part: nn.Module, inputs: tuple) -> None:
@@ -150,7 +150,7 @@ def _redraw(length: int, subject: Subject, module: Any, seed: int, because: str)
 
 
 def _call_seeded(subject: Subject, module: Any, batch: InputBatch) -> Out:
-    """Call the part with a fixed seed, so that chance in train mode is equal in calls with equally many rows."""
+    """Call the part with a fixed seed, so that calls with equally many rows draw the same numbers."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return subject.call(module, batch)
@@ -192,7 +192,7 @@ def _differentiate(length: int, subject: Subject, module: Any, decodes: bool, be
 
 @torch.no_grad()
 def _check_memory(subject: Subject, module: Any, memory: Memory) -> None:
-    """Change one token in each row and check which positions depend on it, through a summary of tokens too."""
+    """Change one token in each row and check which positions depend on it, also through summaries."""
     reach = memory.receptive_field
     back = reach.reach()[0]
     if back == math.inf:

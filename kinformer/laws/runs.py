@@ -127,7 +127,7 @@ def _watch(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _hide_unwanted(module: nn.Module) -> Iterator[dict[str, list[str]]]:
-    """Hide unwanted names of `below` from mechanisms and innermost layers; yield the names that were hidden."""
+    """Hide unwanted names of `below` from mechanisms and innermost layers; yield the hidden names."""
     hidden: dict[str, list[str]] = {}
 
     def hide(part: nn.Module, inputs: tuple) -> tuple:

@@ -178,7 +178,7 @@ def _make_call(request: Request, size: int, part: PatternPart) -> FlexCall:
 
 
 def _ends(pos: Int[Tensor, "B H L"], size: int, n: int) -> Int[Tensor, "6 B H N"]:
-    """Return for each block: first position, its remainder by n, the last ones, any token real, every token real."""
+    """Return each block's first position and remainder by n, the last ones, any real token, all real."""
     x = F.pad(pos, (0, -pos.shape[2] % size), value=-1).unflatten(2, (-1, size))
     real, x = x >= 0, torch.stack((x, x % n))
     last = torch.where(real, x, 0).amax(-1)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import fields
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,6 @@ from kinformer.lab.train.history import History
 from kinformer.lab.train.run_folder import RunFolder
 from kinformer.lab.train.settings import Settings
 from kinformer.lab.train.train import train
-
-OWN = ("minutes", "steps", "out", "resume", "overwrite", "valid", "parallel")  # keywords of `fit` itself
 
 
 def fit(
@@ -132,7 +131,9 @@ def _settings(usual: Mapping[str, Any], **keywords: Any) -> Settings:
     """Return the settings of keywords, and of the `usual` ones that are not None; ValueError for an unknown name."""
     names = [field.name for field in fields(Settings)]
     if unknown := [name for name in keywords if name not in names]:
-        raise ValueError(f"fit has no keyword {unknown[0]!r}{suggest_names(unknown[0], [*names, *OWN])}")
+        raise ValueError(
+            f"fit has no keyword {unknown[0]!r}{suggest_names(unknown[0], {*names, *signature(fit).parameters})}"
+        )
     return Settings(**{name: value for name, value in usual.items() if value is not None}, **keywords)
 
 

@@ -79,7 +79,7 @@ class History:
             for line in entries[1:]:
                 history.add(line)
         except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-            raise ValueError(f"{path} is not a record of a training: {error!r}") from error
+            raise ValueError(f"{path} is not a record of a training: {type(error).__name__}: {error}") from error
         return history
 
     def add(self, line: dict[str, Any]) -> None:

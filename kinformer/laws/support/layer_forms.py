@@ -146,7 +146,7 @@ def _score(score: Score, make: Make) -> Forms:
 
 
 def _score_forms(part: Bias | Score, softmax: Callable[[Pattern], Softmax]) -> Forms:
-    """Yield forms with two heads under patterns with and without a state, and as cross-attention with one key head."""
+    """Yield two-head forms with and without a state, and cross-attention with one key head."""
     for p in (Causal(), Full()):
         yield Subject(part, _layer_of(partial(softmax, p)), f"on 2 heads under {p}", secondary=p == Full())
     across = _layer_of(partial(softmax, Full()), projection=partial(QKV, 16, 2, key_heads=1), cross=True)
@@ -161,7 +161,7 @@ def _shorten(shorten: Shorten, make: Make) -> Forms:
 
 
 def _mechanism(mechanism: Mechanism, make: Make) -> Forms:
-    """Yield forms with two key heads and with one: self-attention, and sources of another and of equal length."""
+    """Yield forms with two key heads and one: self-attention, sources of other and of equal length."""
     one_key_head = partial(QKV, 16, 2, key_heads=1)
     yield Subject(mechanism, _layer_of(make))
     yield Subject(mechanism, _layer_of(make, projection=one_key_head), "one key head", tried=True)
@@ -234,7 +234,7 @@ def _task(task: Task, make: Make) -> Forms:
 
 
 def _norm(norm: nn.Module, make: Make) -> Forms:
-    """Yield a block if the module is a norm: it returns vectors of its input's shape. No law judges other modules."""
+    """Yield a block if the module is a norm (it keeps the shape of its input); no law tests others."""
     try:
         is_norm = norm(torch.zeros(1, 2, 16)).shape == (1, 2, 16)
     except Exception:

@@ -81,7 +81,7 @@ def agree_lse(actual: LseRecord, expected: LseRecord, sentence: str, pos: Tensor
 
 
 def _each_once(calls: list[MechanismRead], pos: Tensor) -> bool:
-    """Return True if all rows were read, and each token by one call. Repeated layers and early exits differ."""
+    """Return True if the calls read all rows, and each token once: no repeated layer, no early exit."""
     return all(call.rows == len(pos) for call in calls) and sum(call.columns for call in calls) == pos.shape[1]
 
 

@@ -45,8 +45,8 @@ class EarlyExit(Layer):
     1 (aux "exit"). The hidden state with which a token leaves is copied to the layers above. Their keys come from this
     copy, which later tokens read. So decoding in chunks gives the same result as one call.
 
-    In train mode no token leaves, since no gradient of a hard exit reaches the rule. Nor does one in a call with
-    `ctx.taps` (names of inner states): "0", "1", .. are then the outputs of each layer for every token. The model
+    In train mode no token leaves, since no gradient of a hard exit reaches the rule. No token leaves in a call with
+    `ctx.taps` (names of inner states) either: "0", "1", .. are then the outputs of all layers for all tokens. The model
     `MultiExit` trains all exits and the rule on these outputs and on its head, `ctx.head`. With a `chance`, tokens
     leave in train mode too.
 
