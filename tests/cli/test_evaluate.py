@@ -123,7 +123,7 @@ def test_bytes_of_a_text_lie_all_over_a_split(
     spread, first = number(capsys, *base), number(capsys, *base, "--lanes", 2)
     assert spread["value"] == evaluate(model.eval(), SplitTokens(tokens, begins), 8).value
     assert first["value"] == evaluate(model.eval(), test[:60], 8, lanes=2).value
-    assert spread["measured"] == "60 bytes in 3 stretches from all over test"
+    assert spread["measured"] == "60 bytes in 3 pieces, spread over test"
     assert first["measured"] == "the first 60 bytes of test"
     assert run(["evaluate", *map(str, base)]) == 0
     assert f"of its 4,800 bytes; measured on {spread['measured']}" in capsys.readouterr().out

@@ -112,5 +112,5 @@ def _caption(model: Any, drawn_sample: MemberSample) -> str:
     if answer is not None:
         return f"answers {sample!r}; the right answer is {answer!r}"
     if model.reads == "masked":
-        return f"fills in each _ in the first {len(drawn_sample.prompt)} bytes of valid"
-    return f"continues the first {len(drawn_sample.prompt)} bytes of valid" if drawn_sample.prompt else ""
+        return f"fills in each _ in the first {len(drawn_sample.prompt)} bytes of the validation data"
+    return f"continues the first {len(drawn_sample.prompt)} bytes of the validation data" if drawn_sample.prompt else ""

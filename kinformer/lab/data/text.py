@@ -125,7 +125,7 @@ class TextData(Data):
         if stretches == 1 or sample is part:
             return f"the first {count:,} bytes of {split}"
         of = " of documents" if self.begins else ""
-        return f"{count:,} bytes in {stretches:,} stretches{of} from all over {split}"
+        return f"{count:,} bytes in {stretches:,} pieces{of}, spread over {split}"
 
 
 @named

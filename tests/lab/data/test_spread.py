@@ -72,7 +72,7 @@ def test_it_says_of_how_many_documents_it_is(limit: int) -> None:
     text = TextData("toy", NUMBERS, NUMBERS, NUMBERS, begins={"train": BEGINS, "valid": BEGINS, "test": BEGINS})
     sample = text.part("valid").spread(limit)
     count = len(set(sample.tokens.tolist()))
-    expected = f"{sample.bytes:,} bytes in {count} stretches of documents from all over valid"
+    expected = f"{sample.bytes:,} bytes in {count} pieces of documents, spread over valid"
     if count in (1, 200):
         expected = f"the first {sample.bytes:,} bytes of valid"
     assert text.describe_sample("valid", 16, limit) == expected
