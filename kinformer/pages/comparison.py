@@ -37,7 +37,8 @@ def drawings(results: Results) -> Iterator[tuple[str, str]]:
 
     results: the results of the comparison.
     """
-    measure, split = next(iter(results.members[0].measures)), results.settings["split"]
+    measure = next(iter(results.members[0].measures))
+    measured = "test data" if results.settings["split"] == "test" else "validation data"
     many = " Each pale line is one seed." if results.settings["seeds"] > 1 else ""
     for against, xlabel, name in (("minutes", "minutes of training", "time"), ("step", "steps", "steps")):
         lines, end = _curves(results, against)
@@ -45,8 +46,8 @@ def drawings(results: Results) -> Iterator[tuple[str, str]]:
             "", xlabel, f"{measure} on validation data", [line._replace(label="") for line in lines], xlim=(0, end)
         )
         yield f"Quality against {name}: {measure} on validation data.{many}", svg(plot)
-    description = f"Quality against parameters: {measure} on {split}, with intervals if there are several seeds."
-    yield description, svg(_sizes(results, f"{measure} on {split}"))
+    description = f"Quality against parameters: {measure} on {measured}, with intervals if there are several seeds."
+    yield description, svg(_sizes(results, f"{measure} on {measured}"))
     if any(row.lengths for row in results.members):
         setting = "for one row, forward and backward, on the CPU"
         clock = "milliseconds"
