@@ -1,5 +1,5 @@
 # make setup   builds .venv once, and again when pyproject.toml or constraints.txt change
-# make run     trains three members side by side on text that every machine has, two minutes each
+# make run     the tour: three models trained, attention timed, one page with pictures; 4 to 9 minutes
 # make test    at most 8 minutes on 2 quiet cores
 # make prove   everything: about three hours on 2 cores, of which what each member costs takes half of one
 #
@@ -24,7 +24,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(PY) -m 
 setup: $(READY)
 
 run: $(READY)
-	$(PY) -m kinformer.cli compare gpt transformer_xl linear_transformer --data text=stdlib --minutes 2 --out runs/first --overwrite
+	$(PY) -m kinformer.cli tour --overwrite
 
 test: $(READY)
 	$(PYTEST)

@@ -86,6 +86,7 @@ from kinformer.core.training_recipe import Recipe as Recipe
 from kinformer.decoding.generate import generate as generate
 from kinformer.lab.data.batches import Batches as Batches
 from kinformer.lab.datastore.datastore import Datastore as Datastore
+from kinformer.lab.look import look as look
 from kinformer.lab.search.flat import Flat as Flat
 from kinformer.lab.search.hnsw import HNSW as HNSW
 from kinformer.lab.search.ivf import IVF as IVF

@@ -29,6 +29,7 @@ from kinformer.cli.list import list_parts
 from kinformer.cli.play import play
 from kinformer.cli.read import read
 from kinformer.cli.show import show
+from kinformer.cli.tour import tour
 from kinformer.cli.train import train
 from kinformer.core.did_you_mean import SYNONYMS
 from kinformer.lab.errors import FAILED, INTERRUPTED, WRONG, UserError
@@ -51,7 +52,7 @@ app.command("list")(list_parts)
 app.add_typer(datastore, name="datastore")
 for command in (
     *(show, train, generate, read, fill, forecast, calibrate, play, evaluate),
-    *(knn_lm, compare, cost, advise, check, claim),
+    *(knn_lm, compare, cost, advise, check, claim, tour),
 ):
     app.command(command.__name__.replace("_", "-"))(command)
 

@@ -44,6 +44,7 @@ _NAMES_BY_FILE = {
     "decoding.generate": ("generate",),
     "lab.data.batches": ("Batches",),
     "lab.datastore.datastore": ("Datastore",),
+    "lab.look": ("look",),
     "lab.train.fit": ("fit",),
     "lab.train.learning_rate_schedule": ("RecipeLR",),
     "laws.check": ("check",),
