@@ -166,7 +166,9 @@ class TourResults:
 
 
 def plan_tour(data: TextData, minutes: float | None = None, seed: int = 0) -> TourPlan:
-    """Measure the speed of this machine, and plan the tour: enough training to be ahead of gzip -9, if there is time.
+    """Measure the speed of this machine, and plan a tour that trains gpt until it is ahead of gzip -9.
+
+    A slow or busy machine gets less training than that, because the whole tour has a limit.
 
     data: the text to train on.
     minutes: length of the tour; None chooses it, at most about 9 minutes.
