@@ -34,7 +34,7 @@ PAGE = "index.html"
 SIZE = 24  # tokens of a drawing
 SURPRISING = 8.0  # bits of the darkest token: a guess among 256 bytes
 STYLE = """
-.cards { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 15rem), 1fr)) }
+.cards { display: grid; gap: .7rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 10.5rem), 1fr)) }
 .cards figure { display: flex; flex-direction: column; gap: .5rem }
 .cards svg { max-width: 15rem; margin: 0 auto } .cards b { color: var(--ink) }
 code { font-family: ui-monospace, monospace; font-size: .85em; overflow-wrap: anywhere }
@@ -65,7 +65,7 @@ class Drawing(NamedTuple):
 
 
 DRAWINGS = (
-    Drawing("Dense attention", "Every token reads all tokens before it.", "causal", "Causal()"),
+    Drawing("Dense attention", "Every token reads itself and all tokens before it.", "causal", "Causal()"),
     Drawing("Window", "Every token reads itself and the five tokens before it.", "band", "Causal() & Band(5)"),
     Drawing(
         "Sparse Transformer, strided",

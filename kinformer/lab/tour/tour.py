@@ -72,7 +72,7 @@ class Contender(NamedTuple):
 CONTENDERS = (
     Contender("gpt(position=rotary)", 4, 128, 2e-3),
     Contender("transformer_xl", 16, 64, 2e-3),
-    Contender("linear_transformer", 4, 128, 2e-3),
+    Contender("linear_transformer(update=decayed)", 4, 128, 4e-3),
 )
 
 
@@ -313,6 +313,6 @@ def describe_machine() -> str:
     """Return the hardware, the versions and the date in words."""
     processor = platform.processor() or platform.machine()
     return (
-        f"{processor}, {os.cpu_count()} cores, {torch.get_num_threads()} threads; Python {platform.python_version()}, "
+        f"{processor}, cores: {os.cpu_count()}, threads: {torch.get_num_threads()}; Python {platform.python_version()}, "
         f"torch {torch.__version__}, kinformer {__version__}; {date.today():%Y-%m-%d}"
     )
