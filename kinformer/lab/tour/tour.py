@@ -48,12 +48,14 @@ class Contender(NamedTuple):
     batch: rows of a training batch.
     length: tokens in each row.
     lr: highest learning rate.
+    warmup: fraction of the training in which the rate rises.
     """
 
     member: str
     batch: int
     length: int
     lr: float
+    warmup: float = 0.05
 
     @property
     def name(self) -> str:
@@ -66,12 +68,14 @@ class Contender(NamedTuple):
         seed: seed of the weights and batches.
         valid_bytes: bytes of validation data in each measurement.
         """
-        return Settings(self.batch, self.length, self.lr, seed, measures=MEASURES, valid_bytes=valid_bytes)
+        return Settings(
+            self.batch, self.length, self.lr, seed, warmup=self.warmup, measures=MEASURES, valid_bytes=valid_bytes
+        )
 
 
 CONTENDERS = (
     Contender("gpt(position=rotary)", 4, 128, 2e-3),
-    Contender("transformer_xl", 16, 64, 2e-3),
+    Contender("transformer_xl(depth=3,segment=32,memory=64)", 32, 32, 4e-3, 0.1),
     Contender("linear_transformer(update=decayed)", 4, 128, 4e-3),
 )
 
