@@ -12,9 +12,11 @@ from torch import Tensor, nn
 from kinformer.core.bias import Bias
 from kinformer.core.checks import check_finite_number, check_unused, check_whole_between, check_whole_number
 from kinformer.core.eval_mode import evaluating
+from kinformer.core.keyword_hints import hint_keywords
 from kinformer.core.kv_cache import widen_caches
 from kinformer.core.layer import State
 from kinformer.core.position import Position, Rotation
+from kinformer.core.quote import quote
 from kinformer.core.state import leaves
 from kinformer.decoding.beam import search
 from kinformer.decoding.generation_state import GenerationState
@@ -25,6 +27,7 @@ SEEDS = -(2**63), 2**64 - 1  # range of seeds that PyTorch accepts
 PENALTY = 40  # largest length penalty: for ten million tokens, ((5 + n) / 6)**penalty overflows a float beyond it
 
 
+@hint_keywords
 def generate(
     model: Any,
     tokens: Shaped[Tensor, "B T"] | None,
@@ -200,7 +203,7 @@ def _refuse_seeds(seed: Seed) -> None:
     elif isinstance(seed, Sequence) and not isinstance(seed, str):
         seeds = seed
     else:
-        raise ValueError(f"seed={seed!r}: give a whole number, or one for each row")
+        raise ValueError(f"seed={quote(seed)}: give a whole number, or one for each row")
     for item in seeds:
         check_whole_between("seed", item, *SEEDS)
 

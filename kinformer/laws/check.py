@@ -13,10 +13,12 @@ from typing import Any
 
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.example import Example
+from kinformer.core.keyword_hints import hint_keywords
 from kinformer.laws.support.parts_file import read_parts
 from kinformer.laws.support.verdicts import JudgedPart, Verdict, laws, unjudged_kind, verdict
 
 
+@hint_keywords
 def check(part_or_path: Any, *, law: str | Sequence[str] | None = None) -> list[Verdict]:
     """Test a part for the laws (properties that every part must have) and return one verdict per law.
 

@@ -25,7 +25,7 @@ ADVICE = (
     "ValueError: pattern is of the type Tensor; give a pattern, such as Causal() & Band(64); a mask of padding goes to "
     "Context.of_sequence(x, mask)",
     "ValueError: pattern is of the type ndarray; give a pattern, such as Causal() & Band(64)",
-    "ValueError: layers[0] is of the type Linear; give a layer, such as PreNorm(Attention(...), MLP(d))",
+    "ValueError: layers[0] is of the type Linear; give a layer, such as Attention(...), MLP(d) or a block of both",
     "TypeError: tokens are of type str, expected a tensor of integers [B, T]",
     "TypeError: the prompt is of type str, expected token ids [B, T]; encode text first",
     "ValueError: the data 'notes.txt' does not have the form KIND=WHERE; write ",

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import get_type_hints
 
+from kinformer.core.quote import quote
 from kinformer.lab.data.data import Data
 from kinformer.lab.data.support.data_readers import data_readers
 from kinformer.lab.data.support.spec_options import refuse_unknown, words_of
@@ -39,7 +40,7 @@ class DataSource:
         """
         for name in options_given:
             if name in self.options:
-                raise ValueError(f"{name} is given twice, as an option and in {self.spec!r}; give it once")
+                raise ValueError(f"{name} is given twice, as an option and in {quote(self.spec)}; give it once")
         _check_options(self.name, self.reader, [*self.options, *options_given])
         return self.reader(self.where, **self.options, **options_given)
 

@@ -9,7 +9,8 @@ from torch.nn import functional as F
 
 import kinformer as kf
 from kinformer.core.checks import check_at_least, check_flag
-from kinformer.core.layer import Context, Layer, add_prefix
+from kinformer.core.layer import Context, Layer
+from kinformer.core.sublayer_names import add_prefix
 
 
 class Distil(nn.Module):

@@ -8,6 +8,7 @@ from kinformer.checkpoint.decompress import lines
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.from_json import from_json
 from kinformer.core.missing_path import missing_path
+from kinformer.core.quote import quote
 
 ENDINGS = (".jsonl", ".ndjson", ".json")
 PACKINGS = (".gz", ".xz", ".zst")
@@ -30,7 +31,9 @@ class DatasetRow(NamedTuple):
     def text(self, field: str) -> bytes:
         """Return a field as UTF-8; raise ValueError with the row's location if it is missing or not a text."""
         if isinstance(value := self.fields.get(field), bool | int | float):
-            raise ValueError(f"field {field!r} of {self.place} is not a text: got {value!r}. Name another field")
+            raise ValueError(
+                f"field {quote(field)} of {self.place} is not a text: got {quote(value)}. Name another field"
+            )
         return self.value_bytes(field)
 
     def value_bytes(self, field: str) -> bytes:
