@@ -291,7 +291,7 @@ def _apply_plan(plan: CachePlan, state: KV, keys: Keys) -> tuple[Keys, KV]:
     if (order := plan.order) is not None:
         cache = full.map_with_keys(lambda old, new, dim: _mark_lost(cut(old, order, dim), plan.overflows), keys, plan)
     elif not learning and not torch.compiler.is_compiling() and not cache.k.is_inference():
-        cache.k.latest = plan.now, cache.k._version  # type: ignore[attr-defined]
+        cache.k.latest = plan.pos, cache.k._version  # type: ignore[attr-defined]
     if plan.alone:
         return keys, cache
     return _cast_keys(full.keys(plan.read_pos, plan.used), keys.k), cache
@@ -300,14 +300,14 @@ def _apply_plan(plan: CachePlan, state: KV, keys: Keys) -> tuple[Keys, KV]:
 def _refuse_spent(state: KV) -> None:
     """Raise ValueError if a later state was already made from this one, by writing into the same tensors.
 
-    The tensor of keys remembers the counter `now` of the latest state that was made with it, and how often it had been
+    The tensor of keys remembers the positions of the latest state that was made with it, and how often it had been
     written to. Another number of writes means that a compiled graph has written since, and nothing is known. Tensors of
     the inference mode count no writes, so nothing is remembered there.
     """
     if torch.compiler.is_compiling() or (latest := getattr(state.k, "latest", None)) is None:
         return
-    now, version = latest
-    if now is not state.now and version == state.k._version:
+    pos, version = latest
+    if pos is not state.pos and version == state.k._version:
         raise ValueError(
             "this decoding state is spent: a later call has written into its cache. Pass the state that the last call "
             "returned, or call kf.fork(state) before the first use"
