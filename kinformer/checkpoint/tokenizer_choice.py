@@ -88,12 +88,14 @@ def train_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
     return Tokenizer(trained_tokenizer.to_str())
 
 
-def tokenizer_of(spelled: str, texts: Iterable[bytes]) -> Tokenizer | None:
+def tokenizer_of(spelled: str | Tokenizer, texts: Iterable[bytes]) -> Tokenizer | None:
     """Return the tokenizer that `spelled` names, trained on these texts for "bpe:4096"; None for "bytes".
 
-    spelled: "bytes", "bpe:4096" or the path of a tokenizer.json.
+    spelled: "bytes", "bpe:4096", the path of a tokenizer.json, or a tokenizer.
     texts: training texts.
     """
+    if isinstance(spelled, Tokenizer):
+        return spelled
     choice = parse_tokenizer(spelled)
     return (
         train_tokenizer((text.decode(errors="ignore") for text in texts), choice) if isinstance(choice, int) else choice

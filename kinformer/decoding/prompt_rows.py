@@ -45,10 +45,12 @@ def _as_tensor(tokens: Any) -> Tensor | None:
         return tokens
     if hasattr(tokens, "__array__"):
         return torch.as_tensor(tokens)
-    if not isinstance(tokens, list | tuple | range):
-        return None
-    if all(isinstance(token, int) for token in tokens):
+    if _is_list_of_ids(tokens):
         return torch.tensor(tokens, dtype=torch.long)
-    if all(isinstance(row, list | tuple | range) and all(isinstance(token, int) for token in row) for row in tokens):
+    if isinstance(tokens, list | tuple) and all(map(_is_list_of_ids, tokens)):
         return pad_sequences(tokens, front=True)
     return None
+
+
+def _is_list_of_ids(tokens: Any) -> bool:
+    return isinstance(tokens, list | tuple | range) and all(isinstance(token, int) for token in tokens)

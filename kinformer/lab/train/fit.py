@@ -9,13 +9,14 @@ from typing import Any
 
 from kinformer.checkpoint.checkpoint import find_conflict
 from kinformer.checkpoint.model_files import BEST, CheckpointError
-from kinformer.core.did_you_mean import suggest_names
-from kinformer.core.model import Model
+from kinformer.core.did_you_mean import check_known_keywords
+from kinformer.core.model import Model, display_name
+from kinformer.lab.data.as_data import as_data
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.data import Data
-from kinformer.lab.data.spec import read_spec
 from kinformer.lab.train.budget import Budget, MinuteBudget, StepBudget
 from kinformer.lab.train.distributed import Form, processes
+from kinformer.lab.train.fit_progress import show_fit
 from kinformer.lab.train.folder_lock import lock_folder
 from kinformer.lab.train.history import History
 from kinformer.lab.train.run_folder import RunFolder
@@ -25,7 +26,7 @@ from kinformer.lab.train.train import train
 
 def fit(
     model: Model,
-    data: str | Data | Batches | Callable[[int], Any] | Iterable[Any],
+    data: str | Path | Data | Batches | Callable[[int], Any] | Iterable[Any],
     *,
     minutes: float | None = None,
     steps: int | None = None,
@@ -36,8 +37,9 @@ def fit(
     seed: int = 0,
     resume: bool = False,
     overwrite: bool = False,
-    valid: str | None = None,
+    valid: Any = None,
     parallel: Form = "ddp",
+    progress: bool | None = None,
     **further: Any,
 ) -> History:
     """Train a model in place and return the history of the training.
@@ -111,9 +113,13 @@ def fit(
     ):
         if folder is not None and not overwrite:
             _check_folder(folder, model, resume)
-        read = _data(data, valid)
+        read = as_data(model, data, valid, batch=settings.batch, length=settings.length, seed=seed)
+        shown = progress if group.rank == 0 else False
         try:
-            return train(model, read, budget, settings, folder=folder, resume=resume, group=group, claimed=True)
+            with show_fit(shown, display_name(model)) as show:
+                return train(
+                    model, read, budget, settings, folder=folder, show=show, resume=resume, group=group, claimed=True
+                )
         except CheckpointError as error:
             if folder is None:
                 raise
@@ -128,12 +134,10 @@ def _budget(minutes: float | None, steps: int | None) -> Budget:
 
 
 def _settings(usual: Mapping[str, Any], **keywords: Any) -> Settings:
-    """Return the settings of keywords, and of the `usual` ones that are not None; ValueError for an unknown name."""
-    names = [field.name for field in fields(Settings)]
-    if unknown := [name for name in keywords if name not in names]:
-        raise ValueError(
-            f"fit has no keyword {unknown[0]!r}{suggest_names(unknown[0], {*names, *signature(fit).parameters})}"
-        )
+    """Return the settings of keywords, and of the `usual` ones that are not None; TypeError for an unknown name."""
+    settings, own = {field.name for field in fields(Settings)}, signature(fit).parameters.keys() - {"further"}
+    if unknown := keywords.keys() - settings:
+        check_known_keywords("fit", unknown, settings | own)
     return Settings(**{name: value for name, value in usual.items() if value is not None}, **keywords)
 
 
@@ -151,15 +155,3 @@ def _advice_for(folder: Path) -> str:
     """Return advice for a run that cannot resume, because a file is damaged or missing."""
     weights = folder / BEST if (folder / BEST).is_dir() else folder
     return f"load weights from {weights} if they are intact, or start again with overwrite=True"
-
-
-def _data(data: Any, valid: str | None) -> Data | Batches:
-    """Read the data that a text or a path names; wrap an iterable of batches."""
-    if isinstance(data, str | Path):
-        return read_spec(str(data), **({} if valid is None else {"valid": valid}))
-    if valid is not None:
-        raise ValueError(
-            "valid= is only for data that a text names, such as data='text=PATH'; other data brings its own validation "
-            "data"
-        )
-    return data if isinstance(data, Data | Batches) else Batches(data)

@@ -1,6 +1,6 @@
 """Rows with named fields: JSON lines, and data sets that the package `datasets` reads."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -94,9 +94,7 @@ def hugging_face(name: str) -> Iterator[DatasetRow]:
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # its errors are raised below in one line
     try:
         splits = _load(datasets, name)
-        names = {split: SPLITS.get(split) for split in splits}
-        if "valid" not in names.values():  # train is split further; test is kept
-            names = {split: "test" if role == "test" and len(splits) > 1 else None for split, role in names.items()}
+        names = split_roles(splits)
         for split, rows in splits.items():
             for number, fields in enumerate(rows, 1):
                 yield DatasetRow(f"row {number:,} of hf:{name} ({split})", fields, names[split])
@@ -105,6 +103,17 @@ def hugging_face(name: str) -> Iterator[DatasetRow]:
     except Exception as error:  # datasets raises many types for unreadable files
         message = " ".join(str(error).split())[:200] or type(error).__name__
         raise ValueError(f"datasets cannot read hf:{name}: {message}") from error
+
+
+def split_roles(names: Collection[str]) -> dict[str, str | None]:
+    """Return the role of each split of a data set: "train", "valid" or "test"; None for rows that are split further.
+
+    names: names of the splits, such as "validation".
+    """
+    roles = {name: SPLITS.get(name) for name in names}
+    if "valid" in roles.values():
+        return roles
+    return {name: "test" if role == "test" and len(names) > 1 else None for name, role in roles.items()}
 
 
 def _load(datasets: Any, name: str) -> dict[str, Any]:
