@@ -1,4 +1,4 @@
-"""prompt_rows: the prompts of `generate` as rows of tokens, from a tensor, an array or lists of token ids."""
+"""prompt_rows: rows of tokens from the prompts that `generate` takes."""
 
 from typing import Any
 

@@ -56,8 +56,8 @@ class MultiheadAttention(nn.MultiheadAttention, KeywordHints):
 
     embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn, kdim, vdim, device, dtype: as in PyTorch.
     batch_first: True for inputs [B, T, E]. The default is True here and False in PyTorch, so pass False if the layer
-        that it replaces was built without it. Shapes alone cannot tell the layouts apart: an input [T, B, E] of a layer
-        with batch_first=True runs, and its attention goes over the batch.
+        that it replaces was built without it. Shapes cannot tell the layouts apart. An input [T, B, E] of a layer with
+        batch_first=True runs, and its attention goes over the batch.
     pattern: keys that each query reads; query t and key s have positions t and s. None reads all keys.
 
     With `need_weights=False` the pattern is read sparsely: the time and memory of a window of w keys grow linearly with

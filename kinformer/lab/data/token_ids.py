@@ -31,7 +31,7 @@ class TokenIdData(TextData):
     """Sequences of token ids in three splits, each a document; their tokenizer is unknown.
 
     Choose it for ids from a tokenizer of another library. Bits are reported per token, because the number of bytes of a
-    token is unknown. The fields are those of `TextData`.
+    token is unknown. It has the fields of `TextData`.
     """
 
     noun: ClassVar[str] = "data of token ids"

@@ -46,11 +46,11 @@ def fit(
 
         import kinformer as kf
         model = kf.gpt(d=128, depth=4)
-        history = kf.fit(model, "text=book.txt", minutes=3, out="runs/book")
+        history = kf.fit(model, "book.txt", minutes=3, out="runs/book")
         print(history.best)
 
-    Nothing is printed. If `out` is given, each step adds a line to metrics.jsonl in that folder, and
-    `tail -f runs/book/metrics.jsonl` shows it. The command `kinformer train` shows its progress.
+    A terminal and a notebook show a bar with the step, the loss, the metric on validation data, the speed and the time
+    left. If `out` is given, each step adds a line to metrics.jsonl in that folder.
 
     A training loop of your own does not need `fit`: a model returns its loss, with a mean over the targets as `total`.
     `fit` adds gradient clipping, learning rate schedules, run folders, and updates that some parts make once after each
@@ -68,32 +68,41 @@ def fit(
             optimiser.zero_grad()
 
     model: a model from a member function, or a Model of your own.
-    data: "text=PATH" or "text=stdlib"; "pairs=FILE.tsv" for a model of pairs (source and target); or a task such as
-        "task=recall,pairs=16" for either. A Data object works too. A model that reads none of these takes
-        Batches(train, valid), or an iterable of batches. With a tokenizer, a token may be longer than a byte:
-        "text=notes.jsonl,field=body,tokenizer=bpe:4096" (see `kinformer show text`).
+    data: the training data in one of these forms.
+        A path of a file or folder in the form that the model reads: a text, or lines of pairs or of labelled texts.
+        KIND=PLACE with options, such as "text=notes.jsonl,field=body,tokenizer=bpe:4096" or "task=recall,pairs=16".
+        A data set of the package `datasets`, or a list of dicts or of texts. Its columns are `text`; `input_ids`, with
+        `attention_mask` and `labels` if there are any; `source` and `target`; or `text` and `label`.
+        A DataLoader, an iterable of batches, or a function from the step to a batch. A batch is a dict with `input_ids`
+        and perhaps `attention_mask` and `labels`, as the collators of transformers make it, or a batch of the model.
+        Tokens without attention are not read and have no loss, and a label of -100 has no loss.
+        Token ids [N] or [rows, N], or a `Data` or `Batches` object.
     minutes, steps: length of the training, in minutes without evaluation or in optimiser steps. Give one of the two.
     out: folder of the run. It holds the last model, the model with the best metric on validation data in `best`,
         metrics.jsonl, and the training state to resume from. Nothing is saved by default.
     batch, length: for text, windows or lanes (parallel pieces of the text) per batch (16 by default) and tokens in each
         (256 by default; the command line uses 4 and 128). For pairs, pairs per batch and the longest side of a pair.
-        Other data has its own batches.
+        Other data has its own batches, as a DataLoader has.
     lr: the highest learning rate; by default the rate of the member's recipe.
     seed: seed of the windows and of all random numbers in training.
     resume: continue the run in `out` with the same arguments, except for its length. On a CPU the weights are the same
         as after a training without a break. The training starts anew if nothing was saved. More minutes or steps
         continue a finished run.
     overwrite: True permits to replace a model in `out`; by default such a folder is refused before the first step.
-    valid: a file or folder of validation data; all of `data` is then training data. By default, validation data is a
-        part of `data`.
+    valid: validation data in the form of `data`; all of `data` is then training data. By default, validation data is
+        the validation split of a data set, or a part of `data`. Of batches, it is the training batches, with a warning
+        for a DataLoader.
     parallel: in a script that torchrun starts, "ddp" keeps all weights in each process, and "shard" a part of them.
+    progress: True shows the progress, as lines if stderr is neither a terminal nor a notebook. False shows nothing, and
+        None shows it only in a terminal or a notebook.
     further: other fields of `Settings`, such as accumulate=4, precision="bf16", checkpointing=True or clip=0.5, or of
         `Recipe`, such as schedule="linear", warmup=100, betas=(0.9, 0.98) or eps=1e-9.
 
-    Errors: ValueError, in one line, if the model does not read the data or an argument has no meaning. ValueError if a
-    model that learns the next token cannot decode, or if its outputs depend on later tokens although no part declares
-    it. ValueError if `out` holds a model, or if another process trains into `out` (FolderInUse). TrainingStopped if a
-    loss is not finite.
+    Errors: ValueError, in one line, if the model does not read the data or an argument has no meaning. TypeError for an
+    unknown keyword, with the keyword to use instead. FileNotFoundError for a missing path. ValueError if a model that
+    learns the next token cannot decode, or if its outputs depend on later tokens although no part declares it.
+    ValueError if `out` holds a model, or if another process trains into `out` (FolderInUse). TrainingStopped if a loss
+    is not finite.
     """
     if not isinstance(model, Model):
         raise ValueError(f"wrong model for fit: got {type(model).__name__}, expected a Model, such as gpt() returns")

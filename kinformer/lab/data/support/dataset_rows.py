@@ -106,7 +106,9 @@ def hugging_face(name: str) -> Iterator[DatasetRow]:
 
 
 def split_roles(names: Collection[str]) -> dict[str, str | None]:
-    """Return the role of each split of a data set: "train", "valid" or "test"; None for rows that are split further.
+    """Return the role of each split of a data set.
+
+    Roles are "train", "valid" and "test"; None stands for rows that are split further.
 
     names: names of the splits, such as "validation".
     """

@@ -1,4 +1,4 @@
-"""EpochReplay: the batches of a loader by training step, in the same order whenever a training resumes."""
+"""EpochReplay: the batches of a loader by training step, the same after a resume."""
 
 from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager
@@ -8,10 +8,11 @@ import torch
 
 
 class EpochReplay:
-    """The batches of a loader, such as a DataLoader, one for each training step; after the last batch it begins again.
+    """The batches of a loader, such as a DataLoader, one for each training step.
 
-    The loader draws its random numbers, such as the order of an epoch, from a seed and the number of the epoch. They do
-    not change other random numbers. A loader with its own generator, or with data that changes, is not repeatable.
+    After the last batch it begins again. The loader draws its random numbers, such as the order of an epoch, from a
+    seed and the number of the epoch. They do not change other random numbers. A loader with its own generator, or
+    with data that changes, is not repeatable.
 
     loader: an object that can be iterated any number of times.
     seed: the seed.

@@ -1,4 +1,4 @@
-"""model_batch: a batch of another library, such as a dict of transformers' collators, as a model's own batch."""
+"""model_batch: a model's own batch from a batch of another library, such as transformers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,12 +16,13 @@ CHANGING = ("position_ids", "token_type_ids", "inputs_embeds", "decoder_input_id
 
 
 def model_batch(batch: Any, reads: str) -> Any:
-    """Return a batch in the form that a model reads; a batch that already has this form is returned unchanged.
+    """Return a batch in the form that a model reads.
 
-    A dict has `input_ids`, and perhaps `attention_mask` and `labels`. Tokens without attention become padding (-1):
-    they are not read and have no loss. A label of -100 has no loss. The labels of a language model are the tokens
-    themselves, as in transformers. A masked model hides exactly the tokens that have a label. The labels of a model of
-    pairs are the target, and those of a classifier are one class for each row. Other columns are left out.
+    A batch that already has this form is returned unchanged. A dict has `input_ids`, and perhaps `attention_mask` and
+    `labels`. Tokens without attention become padding (-1): they are not read and have no loss. A label of -100 has
+    no loss. The labels of a language model are the tokens themselves, as in transformers. A masked model hides
+    exactly the tokens that have a label. The labels of a model of pairs are the target. The labels of a classifier
+    are one class for each row. Other columns are left out.
 
     A list or tuple of one tensor is that tensor. For a language model a pair of tensors is the input and the next
     tokens, and the targets -1 and -100 have no loss.
@@ -96,7 +97,7 @@ def _from_next_tokens(tokens: Any, following: Any) -> Tensor | TokenBatch:
     if bool((tokens[:, 1:] != following[:, :-1])[known[:, :-1]].any()):
         raise ValueError(
             "a pair of a language model's batch must be tokens and next tokens: got a second tensor that is not the "
-            "first one shifted by one. Pass the tokens alone, or a dict with input_ids and labels"
+            "first one shifted by one. Pass only the tokens, or a dict with input_ids and labels"
         )
     rows = torch.cat([tokens, torch.where(known[:, -1:], following[:, -1:], 0)], 1)
     scored = torch.cat([torch.ones_like(known[:, :1]), known], 1)

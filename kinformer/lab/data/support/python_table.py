@@ -1,4 +1,4 @@
-"""PythonTable: rows with named columns that a user passes in Python: a data set, or a list of dicts or of texts."""
+"""PythonTable: rows with named columns, from a data set or a list of dicts or texts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
