@@ -16,7 +16,7 @@ from torch import Tensor
 from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.autocast import autocast_dtype
 from kinformer.core.bias import Bias
-from kinformer.core.checks import check_option, check_part
+from kinformer.core.checks import check_option, check_part, check_scale
 from kinformer.core.discover import modules
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.keyword_hints import hint_keywords
@@ -123,6 +123,7 @@ def attend(
     Source: Vaswani et al., 2017, arXiv:1706.03762.
     """
     check_pattern("pattern", pattern)
+    check_scale(scale)
     if bias is not None:
         check_part("bias", bias, Bias, "a bias, such as ALiBi(heads)")
     _check_shapes(q, k, v, q_pos, k_pos)

@@ -24,7 +24,7 @@ from kinformer.core.example import Example
 from kinformer.core.keyword_conditions import Needs, allow_unused_keywords, by_keyword, check_used
 from kinformer.core.keywords import check_keywords, name_of, signature
 from kinformer.core.module_import import PACKAGE, dotted_name, import_or_explain, load_user_module
-from kinformer.core.quote import quote
+from kinformer.core.quote import LONGEST, quote
 
 if TYPE_CHECKING:
     from kinformer.core.training_recipe import Recipe
@@ -58,7 +58,9 @@ def kinds() -> tuple[str, ...]:
 
 def _folders(kind: str) -> list[Path]:
     """Return the folders of a kind; none if the name is not a kind's, such as a storey's name."""
-    homes = [PACKAGE / storey for storey in STOREYS if kind.isidentifier()] + [PACKAGE] * (kind in OWN_STOREYS)
+    homes = [PACKAGE / storey for storey in STOREYS if kind.isidentifier() and len(kind) < LONGEST] + [PACKAGE] * (
+        kind in OWN_STOREYS
+    )
     return [home / kind for home in homes if (home / kind).is_dir()]
 
 

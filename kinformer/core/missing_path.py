@@ -1,10 +1,12 @@
 """The text about a path that does not exist, the same in every error message."""
 
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from kinformer.core.quote import shorten
 
-LONGEST_PATH = 4096  # bytes of a path on Linux
 SHOWN = 255  # characters of a path that a message shows whole
 
 
@@ -17,10 +19,15 @@ def missing_path(path: str | Path, advice: str = "") -> str:
     return f"there is no file or folder {shorten(str(path), SHOWN)}{f'; {advice}' if advice else ''}"
 
 
-def check_path_length(path: str | Path) -> None:
-    """Raise FileNotFoundError, in one short line, for a path that is longer than any file system allows.
+@contextmanager
+def refuse_long_paths() -> Iterator[None]:
+    """Raise FileNotFoundError with a short message for a path that is too long, such as the content of a file.
 
-    path: the path.
+    Choose it as a decorator of functions that take a path. The message of the operating system repeats the whole path.
     """
-    if len(str(path)) > LONGEST_PATH:
-        raise FileNotFoundError(missing_path(path, "give a path, not the content of a file"))
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        raise FileNotFoundError(missing_path(str(error.filename), "its name is too long")) from None

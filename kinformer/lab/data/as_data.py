@@ -11,7 +11,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from kinformer.core.missing_path import LONGEST_PATH, missing_path
+from kinformer.core.missing_path import missing_path
 from kinformer.core.model import Model, display_name
 from kinformer.core.quote import quote, shorten
 from kinformer.lab.data.batches import Batches
@@ -24,6 +24,7 @@ from kinformer.lab.data.support.model_batch import TEXT, model_batch
 from kinformer.lab.data.support.python_table import is_dataset, table_of
 from kinformer.lab.data.token_ids import split_token_ids
 
+LONGEST = 4096  # characters of a path on Linux
 UNNAMED = 20  # batches of a loader that are measured if no validation data is given
 TEXTS = (*TEXT, "pairs", "labelled")  # kinds of model input that are made of tokens
 EXPECTED = "a path, KIND=PLACE, a data set, a DataLoader, tensors, or an iterable of batches"
@@ -79,7 +80,7 @@ def _read_path(model: Model, data: str | Path, valid: Any) -> Data:
     options = {} if valid is None else {"valid": str(valid).removeprefix(f"{kind or form.partition('=')[0]}=")}
     if kind in readers:
         return read_spec(text, **options)
-    if "\n" in text or len(text) > LONGEST_PATH:
+    if "\n" in text or len(text) > LONGEST:
         raise ValueError(
             f"data is a text of {len(text):,} characters, but fit takes the path of a file or {form}. "
             "Pass [text], a list of texts, or write it to a file"

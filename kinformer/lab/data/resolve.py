@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import get_type_hints
 
+from kinformer.core.missing_path import refuse_long_paths
 from kinformer.core.quote import quote
 from kinformer.lab.data.data import Data
 from kinformer.lab.data.support.data_readers import data_readers
@@ -33,6 +34,7 @@ class DataSource:
     reader: Callable[..., Data]
     kind: type[Data] | None
 
+    @refuse_long_paths()
     def read(self, **options_given: str) -> Data:
         """Read the data, with `options_given` in addition to the options of the specification.
 

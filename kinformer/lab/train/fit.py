@@ -10,6 +10,7 @@ from typing import Any
 from kinformer.checkpoint.checkpoint import find_conflict
 from kinformer.checkpoint.model_files import BEST, CheckpointError
 from kinformer.core.did_you_mean import check_known_keywords
+from kinformer.core.missing_path import refuse_long_paths
 from kinformer.core.model import Model, display_name
 from kinformer.lab.data.as_data import as_data
 from kinformer.lab.data.batches import Batches
@@ -24,6 +25,7 @@ from kinformer.lab.train.settings import Settings
 from kinformer.lab.train.train import train
 
 
+@refuse_long_paths()
 def fit(
     model: Model,
     data: str | Path | Data | Batches | Callable[[int], Any] | Iterable[Any],
