@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Collection, Iterable
 
-from kinformer.core.quote import quote
+from kinformer.core.quote import quote, shorten
 
 # The words of other libraries for names of this one. If a word stands for several names, the first that exists counts.
 _SYNONYMS = {
@@ -87,6 +87,7 @@ _ADVICE = {
 
 ADVICE = {word: advice for advice, words in _ADVICE.items() for word in words.split()}
 NEAR = 0.6  # difflib's ratio from which a name counts as a typing error; at 0.5 Foo-v0 is near Acrobot-v1
+LISTED = 280  # characters of a list of names
 COMPARED = 80  # characters of a name that are compared, because difflib takes minutes for a whole text
 
 
@@ -115,7 +116,7 @@ def suggest_names(name: str, names: Iterable[str], otherwise: str | None = None)
         return f"; the nearest is {close[0]!r}"
     if otherwise is not None:
         return otherwise
-    return f"; there are {', '.join(names)}" if names else "; there are none"
+    return f"; there are {shorten(', '.join(names), LISTED)}" if names else "; there are none"
 
 
 def _suggest_keyword(name: str, names: Iterable[str]) -> str:

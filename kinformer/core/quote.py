@@ -31,4 +31,7 @@ def shorten(text: str, longest: int = LONGEST) -> str:
     text: the text, such as a path or a part of a user's expression.
     longest: number of characters from which on the text is cut.
     """
-    return text if len(text) <= longest else f"{text[: LONGEST // 2]}... ({len(text):,} characters)"
+    if len(text) <= longest:
+        return text
+    start = text[: max(LONGEST // 2, longest - LONGEST)]
+    return f"{' '.join(start.splitlines())}... ({len(text):,} characters)"
