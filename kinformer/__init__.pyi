@@ -11,6 +11,7 @@ from kinformer.core.attention_output import AttentionOutput as AttentionOutput
 from kinformer.core.attention_output import merge as merge
 from kinformer.core.attention_output import received_attention as received_attention
 from kinformer.core.attention_output import weights as weights
+from kinformer.core.batch import TokenBatch as TokenBatch
 from kinformer.core.bias import Bias as Bias
 from kinformer.core.bias import Plus as Plus
 from kinformer.core.choice import choice as choice

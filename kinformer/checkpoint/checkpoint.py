@@ -26,7 +26,9 @@ from kinformer.checkpoint.weights_file import format_weights, load_tensors, read
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.discover import MemberRecord, Origin, members
 from kinformer.core.from_json import from_json
+from kinformer.core.keyword_hints import hint_keywords
 from kinformer.core.keywords import check_keywords, name_of
+from kinformer.core.missing_path import refuse_long_paths
 from kinformer.core.model import ColumnScales, Metric
 
 BYTES = "bytes"  # config entry for models without a tokenizer
@@ -47,6 +49,8 @@ class MemberNeeded(CheckpointError):
         self.folder, self.name, self.file = folder, name, file
 
 
+@hint_keywords
+@refuse_long_paths()
 def save(model: nn.Module, folder: str | Path, *, step: int | None = None) -> None:
     """Save a model in a folder, which is created if it is missing.
 
@@ -188,6 +192,8 @@ def _refuse_mixed(folder: Path, config: Mapping[str, Any], built: str | None) ->
     raise CheckpointError(f"{message}{differs}. Copy {path} to {folder / CONFIG}, or train the model again")
 
 
+@hint_keywords
+@refuse_long_paths()
 def load(folder: str | Path, member: Callable[..., Any] | None = None, paths: Mapping[str, str] | None = None) -> Any:
     """Return the model that `save` wrote to a folder, in eval mode, with the dtype it was saved in.
 

@@ -31,7 +31,7 @@ from kinformer.cli.read import read
 from kinformer.cli.show import show
 from kinformer.cli.tour import tour
 from kinformer.cli.train import train
-from kinformer.core.did_you_mean import SYNONYMS
+from kinformer.core.did_you_mean import find_synonym
 from kinformer.lab.errors import FAILED, INTERRUPTED, WRONG, UserError
 from kinformer.lab.train.training_interrupt import TrainingInterrupt
 
@@ -201,7 +201,7 @@ def _no_such_option(error: Any) -> str:
     params = error.ctx.command.params
     options = {opt.lstrip("-").replace("-", "_"): opt for param in params for opt in param.opts if opt.startswith("--")}
     name = error.option_name.lstrip("-").replace("-", "_")
-    synonym = SYNONYMS.get(name, name)
+    synonym = find_synonym(name, options) or find_synonym(name) or name
     if synonym in options:
         return f"No such option: {error.option_name}; use {options[synonym]} instead"
     takes_keywords = any(param.name == "keywords" for param in params)

@@ -76,7 +76,8 @@ def compare(
     All members get the same budget: --minutes, --steps or --flops. They train in turns of ten seconds, or of a part of
     the steps, so that other load of the machine affects all of them equally. The result is a table with the metric,
     such as bits per byte or accuracy. There is also a picture of the metric in the course of the training, and a text
-    that each member generates or fills in. All members must have the same metric. Members that generate text and
+    that each member generates or fills in. Generated texts are sampled with temperature 0.6 and top-p 0.9, as by
+    `kinformer generate`. All members must have the same metric. Members that generate text and
     members that fill in hidden tokens cannot be compared on a text.
 
     With --seeds each member is trained with several seeds. If the confidence intervals of two members overlap, the

@@ -121,7 +121,8 @@ def generate(
     at a token that ends texts. Bytes that are not UTF-8 are shown as �. A terminal also shows � for control characters
     other than newline and tab; a pipe or file gets the characters themselves.
 
-    If --temperature, --top-k and --top-p are all absent, tokens are sampled with temperature 0.6 and top-p 0.9. With
+    If --temperature, --top-k and --top-p are all absent, tokens are sampled with temperature 0.6 and top-p 0.9, as by
+    `kinformer compare` and by `kinformer.generate` in Python. The same seed gives the same text in all three. With
     --temperature 1 as the only one of the three, tokens are sampled from the model's own probabilities. With --beam the
     command searches for the likeliest text instead.
 

@@ -11,6 +11,7 @@ _NAMES_BY_FILE = {
     "core.actor": ("Actor",),
     "core.aggregation": ("Aggregation",),
     "core.attention_output": ("AttentionOutput", "received_attention", "merge", "weights"),
+    "core.batch": ("TokenBatch",),
     "core.bias": ("Bias", "Plus"),
     "core.choice": ("choice", "run_checkpointed"),
     "core.discover": ("member",),

@@ -150,8 +150,6 @@ def write_all(
     choices = asdict(settings) | {"stop": None if settings.stop is None else stop_at_text(spelled, settings.stop)}
     if settings.beam > 1:
         choices["stop"] = _stop_and_report(choices["stop"], look)
-    if settings.seed is not None:
-        choices["seed"] = [settings.seed + number for number in range(len(prompts))]
     began = monotonic()
     with record_layers_used(model) as took:
         rows = generate(

@@ -13,10 +13,15 @@ from typing import Any
 
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.example import Example
+from kinformer.core.keyword_hints import hint_keywords
+from kinformer.core.missing_path import refuse_long_paths
+from kinformer.core.quote import quote
 from kinformer.laws.support.parts_file import read_parts
 from kinformer.laws.support.verdicts import JudgedPart, Verdict, laws, unjudged_kind, verdict
 
 
+@hint_keywords
+@refuse_long_paths()
 def check(part_or_path: Any, *, law: str | Sequence[str] | None = None) -> list[Verdict]:
     """Test a part for the laws (properties that every part must have) and return one verdict per law.
 
@@ -35,7 +40,7 @@ def check(part_or_path: Any, *, law: str | Sequence[str] | None = None) -> list[
     names = (law,) if isinstance(law, str) else tuple(law or laws())
     for name in names:
         if name not in laws():
-            raise ValueError(f"there is no law {name!r}{suggest_names(name, laws())}")
+            raise ValueError(f"there is no law {quote(name)}{suggest_names(name, laws())}")
     if isinstance(part_or_path, str | Path):
         return list(verdicts(read_parts(str(part_or_path)).examples, names))
     return list(verdicts((_make_judged(part_or_path),), names))

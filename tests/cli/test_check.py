@@ -275,7 +275,9 @@ BROKEN = {
         says="the mapping aux of an Out changes after forward returned it",
     ),
     # depth
-    "shares one state": law("chunk", "depth", "collected.call(n", "collected.call(0", says="tokens in chunks of"),
+    "shares one state": law(
+        "chunk", "depth", "collected.call(n", "collected.call(0", says="this decoding state is spent"
+    ),
     "has no width": law(
         "runs",
         "depth",

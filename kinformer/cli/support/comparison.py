@@ -29,8 +29,8 @@ from kinformer.cli.support.trials import (
     train_in_turns,
 )
 from kinformer.core.model import Model
+from kinformer.decoding.sampling import TEMPERATURE, TOP_P
 from kinformer.lab.compare.parameters import match_parameters
-from kinformer.lab.compare.samples import TEMPERATURE
 from kinformer.lab.data.text import TextData
 from kinformer.lab.errors import UserError
 from kinformer.lab.member_choice import MemberChoice, titles
@@ -220,7 +220,7 @@ def settings_record(comparison: Comparison) -> dict[str, Any]:
         **{"split": comparison.split, "seeds": comparison.seeds, "matched": list(comparison.changed)},
         **spent.as_record,
         "budget": str(spent),
-        "temperature": TEMPERATURE,
+        **{"temperature": TEMPERATURE, "top_p": TOP_P},
         "hardware": torch.cuda.get_device_name(job.device) if job.device.type == "cuda" else f"CPU: {cpu}",
         "versions": {
             "kinformer": __version__,
