@@ -194,10 +194,24 @@ Device = Annotated[
     str | None,
     typer.Option(help="Device to compute on: cpu, cuda or cuda:1; default: the GPU if there is one, else cpu."),
 ]
+Precision = Annotated[
+    Literal["float32", "bf16"],
+    typer.Option(help="Number format of matrix products: float32, or bf16 for bfloat16 by autocast."),
+]
+TensorBoard = Annotated[
+    bool, flag("tensorboard", "Also write events for TensorBoard, in the subfolder tensorboard of each run.")
+]
+Wandb = Annotated[
+    bool, flag("wandb", "Also record each run with Weights & Biases; WANDB_MODE=offline records it on this machine.")
+]
+WandbProject = Annotated[
+    str | None, typer.Option(help="Project of --wandb; default: the value of WANDB_PROJECT, or else kinformer.")
+]
 Json = Annotated[bool, flag("json", "Print the result as JSON, for programs.")]
 
 
 BATCH, LENGTH, SEED = 4, 128, 0
+PRECISION: Literal["float32", "bf16"] = "float32"
 
 
 def settings(ctx: typer.Context) -> dict[str, Any]:

@@ -49,10 +49,7 @@ def train(
             min=1,
         ),
     ] = 1,
-    precision: Annotated[
-        Literal["float32", "bf16"],
-        typer.Option(help="Number format of matrix products: float32, or bf16 for bfloat16 by autocast."),
-    ] = "float32",
+    precision: options.Precision = options.PRECISION,
     checkpointing: Annotated[
         bool,
         options.flag(
@@ -82,9 +79,9 @@ def train(
             help="Folder with a trained model whose weights the new training starts from.",
         ),
     ] = None,
-    tensorboard: Annotated[
-        bool, options.flag("tensorboard", "Also write events for TensorBoard, in DIR/tensorboard.")
-    ] = False,
+    tensorboard: options.TensorBoard = False,
+    wandb: options.Wandb = False,
+    wandb_project: options.WandbProject = None,
     parallel: Annotated[
         Literal["ddp", "shard"],
         typer.Option(
@@ -180,7 +177,13 @@ def train(
         raise UserError("give either --steps N or --minutes M")
     if not several():
         refuse_useless(ctx, "in one process", "parallel", instead="start several processes with torchrun")
+    if not wandb:
+        refuse_useless(ctx, "without --wandb", "wandb_project")
     # imported here, so that --help and early errors do not wait for torch or rich
+    from kinformer.cli.support.loggers import chosen_loggers
+
+    loggers = chosen_loggers(tensorboard, wandb, wandb_project)
+
     from kinformer.cli.support.lent_layers import lend_layers
     from kinformer.lab.data.resolve import resolve
 
@@ -195,7 +198,7 @@ def train(
         refuse_kind(choice, source, ctx)
         may_replace = overwrite or bool(then)  # with --then, --out is checked after the phases
         check_out = partial(option_checks.refuse_model, out, may_replace, resume)
-        job = prepare(source, steps, minutes, valid, device, tensorboard, group, check_out, **options.settings(ctx))
+        job = prepare(source, steps, minutes, valid, device, loggers, group, check_out, **options.settings(ctx))
         first = out / FIRST if then else out
         choice, job = fit_to_weights(choice, job, start_folder(start, first, resume))
         _run(choice, job, out, then or (), start=start, overwrite=overwrite, resume=resume)
@@ -219,7 +222,8 @@ def _in_one(choice: MemberChoice, job: "Job", out: Path, *, start: Path | None, 
     """Train one member without phases, and print the result."""
     from kinformer.cli.support.memory_limits import refuse_too_large
     from kinformer.cli.support.run_folder import claimed_folder, load_start, refuse_occupied
-    from kinformer.cli.support.training import tell_split, train_member
+    from kinformer.cli.support.training import tell_split
+    from kinformer.cli.support.training_run import train_member
     from kinformer.lab.train.member_fit import check_readable
     from kinformer.lab.train.run_folder import RunFolder
 

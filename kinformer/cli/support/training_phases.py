@@ -12,7 +12,8 @@ from kinformer.checkpoint.model_files import BEST
 from kinformer.cli.support.memory_limits import refuse_too_large
 from kinformer.cli.support.option_checks import refuse_model
 from kinformer.cli.support.run_folder import claimed_folder, load_start, refuse_damaged, refuse_occupied
-from kinformer.cli.support.training import FIRST, Job, check_trainable, tell_split, train_member
+from kinformer.cli.support.training import FIRST, Job, check_trainable, tell_split
+from kinformer.cli.support.training_run import train_member
 from kinformer.cli.support.typed_options import as_typed, as_typed_in_phase
 from kinformer.core.from_json import from_json
 from kinformer.core.keywords import as_texts, parse_keywords, split

@@ -17,7 +17,8 @@ from kinformer.checkpoint.atomic_files import remove, write
 from kinformer.cli.errors import print_warnings
 from kinformer.cli.support.option_checks import PLAN, RESULTS
 from kinformer.cli.support.run_folder import ANEW, with_advice
-from kinformer.cli.support.training import Job, train_until
+from kinformer.cli.support.training import Job
+from kinformer.cli.support.training_run import train_until
 from kinformer.cli.support.typed_options import as_typed
 from kinformer.core.from_json import from_json
 from kinformer.lab.errors import UserError, from_user
