@@ -66,6 +66,7 @@ def compare(
             max=SEEDS,
         ),
     ] = 1,
+    precision: options.Precision = options.PRECISION,
     device: options.Device = None,
     overwrite: options.Overwrite = False,
     resume: options.Resume = False,

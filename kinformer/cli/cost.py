@@ -2,20 +2,22 @@
 
 import typer
 
+from kinformer.cli import options
 from kinformer.cli.errors import refuse_useless
-from kinformer.cli.options import BATCH, LENGTH, Batch, Json, Keywords, Length, Member
 from kinformer.lab.errors import UserError, from_user
 from kinformer.lab.member_choice import parse_member
 
 
 def cost(
     ctx: typer.Context,
-    member: Member,
-    keywords: Keywords = None,
+    member: options.Member,
+    keywords: options.Keywords = None,
     *,
-    batch: Batch = BATCH,
-    length: Length = LENGTH,
-    as_json: Json = False,
+    batch: options.Batch = options.BATCH,
+    length: options.Length = options.LENGTH,
+    precision: options.Precision = options.PRECISION,
+    device: options.Device = None,
+    as_json: options.Json = False,
 ) -> None:
     """Count the parameters, FLOPs and memory of a training.
 
@@ -46,20 +48,25 @@ def cost(
 
     # imported here, so that --help and early errors do not wait for torch or rich
     from kinformer.cli.support.cost_table import print_json, print_table
+    from kinformer.cli.support.device_choice import parse_device
     from kinformer.cli.support.memory_limits import decides_length, refuse_too_large
     from kinformer.cli.support.progress_bar import progress
     from kinformer.lab.cost.cost import STAGES
     from kinformer.lab.cost.cost import cost as cost_of
 
-    refuse_too_large(choice, batch, length)
+    where = parse_device(device)
+    refuse_too_large(choice, batch, length, where)
     with from_user(ValueError, LookupError), progress("measuring the cost", STAGES, "stages") as on_progress:
         try:
             model = choice.build(0)
             if decides_length(model):
                 refuse_useless(ctx, f"on {choice.text}, which fixes the length of rows itself", "length")
-            measured = cost_of(model, batch, length, on_progress)
+            measured = cost_of(model.to(where), batch, length, on_progress, precision)
         except (MemoryError, RuntimeError) as error:
             raise UserError(
                 f"cannot measure {choice.text}: running two rows of {length:,} tokens failed: {error}"
             ) from error
-    (print_json if as_json else print_table)(choice.text, model, measured, batch, length)
+    if as_json:
+        print_json(choice.text, measured, where, precision)
+    else:
+        print_table(choice.text, model, measured, batch, length, where, precision)
