@@ -1,6 +1,5 @@
 """The command `kinformer compare`: train members on the same data and budget, and compare them."""
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -122,12 +121,17 @@ def compare(
         train_and_measure,
         write_report,
     )
+    from kinformer.cli.support.foreign_files import refuse_foreign
     from kinformer.cli.support.run_folder import claimed_folder
     from kinformer.cli.support.training import prepare, refuse_kind
 
     for choice in choices:
         refuse_kind(choice, source, ctx)
-    check_out = partial(option_checks.refuse_comparison, out, overwrite, resume)
+
+    def check_out() -> None:
+        option_checks.refuse_comparison(out, overwrite, resume)
+        refuse_foreign(out, overwrite, resume)
+
     settings = {**options.settings(ctx), "lr": tried[0]}
     count = steps if flops is None else 1
     job = prepare(source, count, minutes, valid=valid, device=device, check_out=check_out, **settings)

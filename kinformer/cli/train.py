@@ -1,12 +1,12 @@
 """The command `kinformer train`: train a member on data."""
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from kinformer.checkpoint.model_files import BEST
 from kinformer.cli import options
 from kinformer.cli.errors import print_warnings, refuse_useless, several
 from kinformer.cli.support import option_checks
@@ -191,13 +191,18 @@ def train(
         source = resolve(data)
     choice = lend_layers(member, keywords or (), source)
 
+    from kinformer.cli.support.foreign_files import refuse_foreign
     from kinformer.cli.support.torchrun import process_group
     from kinformer.cli.support.training import FIRST, fit_to_weights, prepare, refuse_kind, start_folder
 
     with process_group(parallel) as group:
         refuse_kind(choice, source, ctx)
         may_replace = overwrite or bool(then)  # with --then, --out is checked after the phases
-        check_out = partial(option_checks.refuse_model, out, may_replace, resume)
+
+        def check_out() -> None:
+            option_checks.refuse_model(out, may_replace, resume)
+            refuse_foreign(out, overwrite, resume)
+
         job = prepare(source, steps, minutes, valid, device, loggers, group, check_out, **options.settings(ctx))
         first = out / FIRST if then else out
         choice, job = fit_to_weights(choice, job, start_folder(start, first, resume))
@@ -220,15 +225,17 @@ def _run(choice: MemberChoice, job: "Job", out: Path, then: Sequence[str], **opt
 
 def _in_one(choice: MemberChoice, job: "Job", out: Path, *, start: Path | None, overwrite: bool, resume: bool) -> None:
     """Train one member without phases, and print the result."""
+    from kinformer.cli.support.guess_warning import warn_of_guessing
     from kinformer.cli.support.memory_limits import refuse_too_large
     from kinformer.cli.support.run_folder import claimed_folder, load_start, refuse_occupied
     from kinformer.cli.support.training import tell_split
     from kinformer.cli.support.training_run import train_member
+    from kinformer.lab.train.guess_level import guess_level
     from kinformer.lab.train.member_fit import check_readable
     from kinformer.lab.train.run_folder import RunFolder
 
     settings = job.settings
-    refuse_too_large(choice, -(-settings.batch // settings.accumulate), settings.length)
+    refuse_too_large(choice, -(-settings.batch // settings.accumulate), settings.length, job.device)
     model = job.build(choice)
     check_readable(choice.text, model, job.data, settings)
     with claimed_folder(out, job.group):
@@ -238,15 +245,22 @@ def _in_one(choice: MemberChoice, job: "Job", out: Path, *, start: Path | None, 
             refuse_occupied(out, model, overwrite, resume)
         job = job.resume_measurements(out, model) if whole else job.fix_measurements([model])
         tell_split(job)
-        _print_result(choice.text, train_member(choice.text, model, job, out, resume=resume), job, out)
+        history = train_member(choice.text, model, job, out, resume=resume)
+        _print_result(choice.text, history, job, out)
+        level = guess_level(model, job.data, job.settings)
+        warn_of_guessing(history, level, settings.recipe(model).peak)
 
 
 def _print_result(text: str, history: "History", job: "Job", out: Path) -> None:
-    """Print the best and the last measurement, and the folders of both models."""
-    best = history.best
+    """Print the best measurement, and the last one if it is another, with the folders of their models."""
+    best, last = history.best, history.points[-1]
     extras = "".join(f", {name} {value:.3f}" for name, value in best.extras.items())
-    print(
-        f"{text}: {best.valid:.3f} {history.metric.name}{extras} on {job.measurement} at step {best.step:,}, "
-        f"saved in {out / 'best'}; {history.points[-1].valid:.3f} at the last step, {history.step:,}, saved in {out}; "
-        f"{history.speed:,.0f} {job.data.counted}/s"
-    )
+    result = f"{text}: {best.valid:.3f} {history.metric.name}{extras} on {job.measurement} at"
+    if best is last:
+        places = f"{result} the last step, {best.step:,}, saved in {out} and {out / BEST}"
+    else:
+        places = (
+            f"{result} step {best.step:,}, saved in {out / BEST}; {last.valid:.3f} at the last step, {history.step:,}, "
+            f"saved in {out}"
+        )
+    print(f"{places}; {history.speed:,.0f} {job.data.counted}/s")

@@ -17,7 +17,7 @@ from kinformer.cli.support.member_results import measure_member
 from kinformer.cli.support.memory_limits import refuse_too_large
 from kinformer.cli.support.option_checks import PLAN
 from kinformer.cli.support.run_folder import ANEW, make_folder, refuse_damaged, refuse_frozen, refuse_occupied
-from kinformer.cli.support.training import Job, check_trainable, tell_split
+from kinformer.cli.support.training import Job, check_trainable, fit_to_data, tell_split
 from kinformer.cli.support.trials import (
     Trial,
     TrialBudget,
@@ -34,7 +34,7 @@ from kinformer.lab.compare.samples import TEMPERATURE
 from kinformer.lab.data.text import TextData
 from kinformer.lab.errors import UserError
 from kinformer.lab.member_choice import MemberChoice, titles
-from kinformer.lab.train.member_fit import check_readable, fit_keywords
+from kinformer.lab.train.member_fit import check_readable
 from kinformer.lab.train.startup_decisions import Decisions
 from kinformer.pages.comparison import save_curves
 from kinformer.pages.comparison_results import Results
@@ -91,7 +91,7 @@ def matched_members(
 
     Returns the members by title, and the changes that matched their parameter counts, in words.
     """
-    fits, changed = [fit_keywords(choice, job.data) for choice in choices], list[str]()
+    fits, changed = [fit_to_data(choice, job) for choice in choices], list[str]()
     if match:
         fits, changed = match_parameters(fits)
     return dict(zip(titles(fits), fits, strict=True)), changed

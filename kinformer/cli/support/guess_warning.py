@@ -9,9 +9,10 @@ from kinformer.lab.train.history import History
 
 
 class GuessWarning:
-    """Logger that warns on stderr, once, if a measurement during a training is not better than a guess.
+    """Logger that warns on stderr, once, if bits during a training are not better than a guess.
 
-    The last measurement is left out, because the command reports it at its end.
+    The last measurement is left out, because the command reports it at its end. So is accuracy, which may stay at the
+    level of a guess for long.
 
     name: name of the training.
     level: function that returns the score of the guess; None if the metric has no such level.
@@ -26,8 +27,8 @@ class GuessWarning:
         if self.is_done or "valid" not in numbers or self.budget.fraction_spent(step, 60 * numbers["minutes"]) >= 1:
             return
         level, value = self.level(), numbers["valid"]
-        self.is_done = level is None
-        if level is not None and not level.is_better(value):
+        self.is_done = level is None or level.metric.unit != "bits"
+        if not self.is_done and level is not None and not level.is_better(value):
             self.is_done = True
             print(
                 f"warning: {self.name}: {value:,.3f} {level.metric.name} on validation data at step {step:,} is not "
@@ -48,7 +49,7 @@ def warn_of_guessing(history: History, level: GuessLevel | None, lr: float) -> N
     """
     if level is not None and not level.is_better(history.best.valid):
         print(
-            f"warning: the best result, {history.best.valid:,.3f} {level.metric.name}, is not better than {level}, so "
-            f"the model has learned nothing. Train longer, or with a --lr below {lr:g}",
+            f"warning: the best result, {history.best.valid:,.3f} {level.metric.name}, is not better than {level}. "
+            f"Train longer, or with a --lr below {lr:g}",
             file=sys.stderr,
         )

@@ -1,9 +1,10 @@
 """Preparation of a training by the commands: its data, its settings, and checks before the first step."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from kinformer.cli.errors import print_warnings, refuse_useless
 from kinformer.cli.support.device_choice import parse_device
 from kinformer.cli.support.loggers import OpenLogger
 from kinformer.cli.support.run_folder import advice_instead_of_resuming, with_advice
+from kinformer.cli.support.table_as_text import warn_of_table
 from kinformer.cli.support.typed_options import as_typed
 from kinformer.core.model import ColumnScales, Model
 from kinformer.lab.cost.free_memory import build_without_numbers
@@ -26,13 +28,14 @@ from kinformer.lab.train.budget import Budget, MinuteBudget, StepBudget
 from kinformer.lab.train.distributed import SINGLE_PROCESS, SingleProcess
 from kinformer.lab.train.evaluate import settle_measuring
 from kinformer.lab.train.loop import open_training_stream
-from kinformer.lab.train.member_fit import check_readable, fit_keywords
+from kinformer.lab.train.member_fit import check_readable, fit_keywords, fit_length, name_model
 from kinformer.lab.train.run_folder import RunFolder
 from kinformer.lab.train.settings import Settings
 from kinformer.lab.train.start_record import refuse_others
 from kinformer.lab.train.startup_decisions import Decisions, decide
 
 FEW = 1000  # bytes of validation data below which a warning states the uncertainty of their metric
+FEW_ROWS = 10  # rows of validation or test data below which a warning says that results are not reliable
 SPREAD = 2.5  # standard deviation of the bits of a byte, for a model that has begun to learn a text
 FIRST = "phase-1"  # folder of the first phase, within the folder of the last phase
 
@@ -144,6 +147,8 @@ def prepare(
         budget: Budget = StepBudget(steps) if steps is not None else MinuteBudget(minutes or 0.0)
         parsed = Settings(**settings)
     check_out()
+    if not group.rank:
+        warn_of_table(source)
     with from_user(ValueError, OSError, ImportError), print_warnings():
         dataset = source.read(**({} if valid is None else {"valid": valid}))
     return Job(dataset, budget, parsed, where, () if group.rank else loggers, group)
@@ -165,7 +170,7 @@ def refuse_kind(choice: MemberChoice, source: DataSource, context: Any = None) -
         try:
             refuse_unread(model, kind)
         except ValueError as error:
-            raise UserError(f"{choice.text}: {error}") from error
+            raise UserError(name_model(choice.text, model, error)) from error
 
 
 def refuse_length(context: Any, kind: type[Data] | Data | None) -> None:
@@ -200,13 +205,25 @@ def tell_split(job: Job) -> None:
     if not job.data.split or job.group.rank:
         return
     print(job.data.split, file=sys.stderr)
-    if isinstance(job.data, TextData) and (few := job.data.part("valid").bytes) < FEW:
-        off = 2 * SPREAD / few**0.5
-        print(
-            f"warning: the validation data has only {few:,} bytes, so bits per byte are uncertain by about {off:.1f}. "
-            "Give --valid a longer text",
-            file=sys.stderr,
-        )
+    for text in _few_data(job.data):
+        print(f"warning: {text}", file=sys.stderr)
+
+
+def _few_data(data: Data) -> Iterator[str]:
+    """Sentences about a split with too little data to trust a result on it."""
+    if isinstance(data, TextData):
+        if (few := data.part("valid").bytes) < FEW:
+            off = 2 * SPREAD / few**0.5
+            yield (
+                f"the validation data has only {few:,} bytes, so bits per byte are uncertain by about {off:.1f}. Give "
+                "--valid a longer text"
+            )
+        return
+    for split, name in (("valid", "validation data"), ("test", "test data")):
+        rows = getattr(data, split, None)
+        if isinstance(rows, tuple) and len(rows) < FEW_ROWS:
+            count = f"only {len(rows)} rows" if rows else "no rows"
+            yield f"the {name} has {count}, so results on it are not reliable. Give more rows"
 
 
 def start_folder(start: Path | None, out: Path, resume: bool) -> Path | None:
@@ -233,7 +250,34 @@ def fit_to_weights(choice: MemberChoice, job: Job, folder: Path | None) -> tuple
     with from_user(ValueError, OSError):
         columns = None if folder is None else columns_of(folder)
         sizes = {} if folder is None or columns is None else keywords_of(folder)
-    return fit_keywords(choice, job.data, sizes), replace(job, columns=columns)
+    return fit_to_data(choice, job, sizes), replace(job, columns=columns)
+
+
+def fit_to_data(choice: MemberChoice, job: Job, sizes: Mapping[str, Any] = MappingProxyType({})) -> MemberChoice:
+    """Fit the keywords of a member to the data and to the length of its rows; stderr reports a changed length.
+
+    choice: the member; its given keywords stay.
+    job: the data and settings.
+    sizes: keywords that replace the data's.
+    """
+    fitted = fit_keywords(choice, job.data, sizes)
+    with from_user(ValueError):
+        rows = job.data.longest_length(job.settings.length)
+    return fit_and_tell_length(fitted, rows, job.settings.length)
+
+
+def fit_and_tell_length(choice: MemberChoice, rows: int | None, length: int) -> MemberChoice:
+    """Return a member whose learned positions suffice for rows of some length; stderr reports a changed keyword.
+
+    choice: the member; its given keywords stay.
+    rows: tokens of the longest row; None for data without rows of tokens.
+    length: the value of --length.
+    """
+    fitted = fit_length(choice, rows)
+    if fitted is not choice:
+        source = "from --length" if rows == length else "the longest row of the data"
+        print(f"{choice.text}: length={rows}, {source}", file=sys.stderr)
+    return fitted
 
 
 def check_trainable(name: str, model: Any, job: Job) -> Decisions:
@@ -251,5 +295,5 @@ def check_trainable(name: str, model: Any, job: Job) -> Decisions:
         decisions = decide(model.to(job.device), job.data, job.settings, job.group)
         open_training_stream(model, job.data, job.settings, decisions)
     except ValueError as error:
-        raise UserError(f"{name}: {error}") from error
+        raise UserError(name_model(name, model, error)) from error
     return decisions
