@@ -9,7 +9,6 @@ from kinformer.lab.data.support.dataset_rows import PACKINGS
 ADVICE = {
     ".csv": "its commas and numbers; write series={file} for columns of numbers over time",
     ".tsv": "its tabs; write pairs={file} for a source and a target, or labelled={file} for a label and a text",
-    ".json": "its braces and names; write text={file},field=NAME for one field of JSON lines",
     ".html": "its tags; save the text without tags to learn only that",
 }
 ADVICE[".htm"] = ADVICE[".html"]
@@ -20,7 +19,7 @@ def warn_of_table(source: DataSource) -> None:
 
     source: the data source; any other kind of data is accepted.
     """
-    if source.name != "text" or source.options.get("field"):
+    if source.name != "text":
         return
     path = Path(source.where)
     suffix = (path.with_suffix("") if path.suffix in PACKINGS else path).suffix.lower()

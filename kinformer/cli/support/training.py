@@ -222,7 +222,7 @@ def _few_data(data: Data) -> Iterator[str]:
     for split, name in (("valid", "validation data"), ("test", "test data")):
         rows = getattr(data, split, None)
         if isinstance(rows, tuple) and len(rows) < FEW_ROWS:
-            count = f"only {len(rows)} rows" if rows else "no rows"
+            count = f"only {len(rows)} row{'s' if len(rows) > 1 else ''}" if rows else "no row"
             yield f"the {name} has {count}, so results on it are not reliable. Give more rows"
 
 
