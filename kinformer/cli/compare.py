@@ -9,7 +9,7 @@ from kinformer.cli import options
 from kinformer.cli.errors import print_warnings, refuse_useless
 from kinformer.cli.support import option_checks
 from kinformer.lab.errors import UserError, from_user
-from kinformer.lab.member_choice import parse_member_text
+from kinformer.lab.member_choice import MemberChoice, parse_member_text
 
 SEEDS = 1000  # maximum number of seeds: trainings of each member at each rate
 
@@ -41,13 +41,14 @@ def compare(
     batch: options.Batch = options.BATCH,
     length: options.Length = options.LENGTH,
     lr: options.Rate = None,
-    lrs: Annotated[
-        str | None,
+    grid: Annotated[
+        list[str] | None,
         typer.Option(
-            help="Learning rates to try for each member, such as 1e-3,3e-3; the best one on validation data is "
-            "measured on test data."
+            help="A setting or a keyword of the members with values to try, such as lr=1e-3,3e-3 or window=64,256; "
+            "give the option again for the product of several."
         ),
     ] = None,
+    lrs: Annotated[str | None, typer.Option(help="Another spelling of --grid lr=..., such as 1e-3,3e-3.")] = None,
     match: Annotated[
         Literal["parameters"] | None,
         typer.Option(
@@ -69,6 +70,9 @@ def compare(
     device: options.Device = None,
     overwrite: options.Overwrite = False,
     resume: options.Resume = False,
+    tensorboard: options.TensorBoard = False,
+    wandb: options.Wandb = False,
+    wandb_project: options.WandbProject = None,
     valid: options.Valid = None,
 ) -> None:
     """Train several members on the same data, and compare them.
@@ -98,25 +102,38 @@ def compare(
         kinformer compare gpt llama --data text=PATH --steps 1000 --seeds 3 \\
             --lrs 1e-3,3e-3 --out runs/two
     """
-    # imported here, so that --help and early errors do not wait for torch or rich
-    from kinformer.cli.support.trials import TrialBudget, parse_rates
-
     if len(members) == 1:
         refuse_useless(ctx, "with one member", "match")
-    spent, tried = TrialBudget(minutes, steps, flops), parse_rates(lr, lrs)
+    if not wandb:
+        refuse_useless(ctx, "without --wandb", "wandb_project")
+    # imported here, so that --help and early errors do not wait for torch or rich
+    from kinformer.cli.support.grid import GridPoint, parse_grid
+    from kinformer.cli.support.loggers import chosen_loggers
+
+    tried = parse_grid(grid or (), lrs, options.typed(ctx))
+    loggers = chosen_loggers(tensorboard, wandb, wandb_project)
 
     from kinformer.cli.support.lent_layers import lend_layers
+    from kinformer.cli.support.trials import TrialBudget
     from kinformer.lab.data.resolve import resolve
 
+    spent = TrialBudget(minutes, steps, flops)
     with from_user(ValueError), print_warnings():
         source = resolve(data)
-    choices = [parse_member_text(member, lambda name, texts: lend_layers(name, texts, source)) for member in members]
+
+    def make(point: GridPoint) -> list[MemberChoice]:
+        """The members with the keywords of a point of the grid."""
+        return [
+            parse_member_text(member, lambda name, texts: lend_layers(name, [*texts, *point.keywords], source))
+            for member in members
+        ]
 
     from rich.console import Console
 
     from kinformer.cli.support.comparison import (
         Comparison,
-        matched_members,
+        check_grid,
+        members_at_points,
         prepare_comparison,
         train_and_measure,
         write_report,
@@ -125,6 +142,8 @@ def compare(
     from kinformer.cli.support.run_folder import claimed_folder
     from kinformer.cli.support.training import prepare, refuse_kind
 
+    choices = make(GridPoint())
+    check_grid(tried, choices, make, source)
     for choice in choices:
         refuse_kind(choice, source, ctx)
 
@@ -132,17 +151,18 @@ def compare(
         option_checks.refuse_comparison(out, overwrite, resume)
         refuse_foreign(out, overwrite, resume)
 
-    settings = {**options.settings(ctx), "lr": tried[0]}
     count = steps if flops is None else 1
-    job = prepare(source, count, minutes, valid=valid, device=device, check_out=check_out, **settings)
-    if lrs is not None and not len(getattr(job.data, "test", ())):
+    settings = {**options.settings(ctx), **tried.points[0].settings}
+    job = prepare(source, count, minutes, valid, device, loggers, check_out=check_out, **settings)
+    if tried.axes and not len(getattr(job.data, "test", ())):
         raise UserError(
-            f"--lrs needs test data, but the test split of {job.data.name} is empty; give more data, or use --lr"
+            f"--grid and --lrs need test data, but the test split of {job.data.name} is empty. Give more data, or "
+            "leave them out"
         )
-    named, changed = matched_members(choices, job, match is not None)
-    split = "valid" if lrs is None else "test"
+    named, at, changed = members_at_points(make, tried, job, match is not None)
+    split = "test" if tried.axes else "valid"
     with claimed_folder(out, within=True):
-        comparison = Comparison(named, job, spent, tried, seeds, split, out, changed).resume_if_begun(resume)
+        comparison = Comparison(named, job, spent, tried, seeds, split, out, changed, at=at).resume_if_begun(resume)
         comparison, costs, every = prepare_comparison(comparison, overwrite)
         results = train_and_measure(comparison, costs, every)
         write_report(results, out)

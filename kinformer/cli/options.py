@@ -220,3 +220,12 @@ def settings(ctx: typer.Context) -> dict[str, Any]:
     ctx: Typer's context of the command.
     """
     return {name: ctx.params[name] for name in SETTINGS if name in ctx.params}
+
+
+def typed(ctx: typer.Context) -> set[str]:
+    """Return the names of the options that the user has typed, such as "lr".
+
+    ctx: Typer's context of the command.
+    """
+    sources = {name: ctx.get_parameter_source(name) for name in ctx.params}
+    return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}

@@ -21,9 +21,9 @@ NAMED = 3  # most files that a message names
 
 
 def refuse_foreign(out: Path, overwrite: bool, resume: bool) -> None:
-    """Refuse a folder with files that kinformer did not write, unless the user permits to write beside them.
+    """Refuse a folder with files that kinformer did not write, unless --overwrite permits it.
 
-    A file that kinformer did not write and would replace, such as the config.json of another program, is refused always.
+    A file that kinformer would replace but did not write, such as another program's config.json, is always refused.
 
     out: the folder.
     overwrite: True if --overwrite is given, which permits it.
@@ -34,8 +34,8 @@ def refuse_foreign(out: Path, overwrite: bool, resume: bool) -> None:
     for name, entry in ENTRY.items():
         if _lacks(out / name, entry):
             raise UserError(
-                f"{out / name} was not written by kinformer, but would be replaced, also with --overwrite. Give another "
-                "--out"
+                f"{out / name} was not written by kinformer, but would be replaced, also with --overwrite. Give "
+                "another --out"
             )
     if overwrite or (resume and any((out / name).is_file() for name in (WEIGHTS, "comparison.json"))):
         return

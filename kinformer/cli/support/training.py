@@ -254,7 +254,9 @@ def fit_to_weights(choice: MemberChoice, job: Job, folder: Path | None) -> tuple
 
 
 def fit_to_data(choice: MemberChoice, job: Job, sizes: Mapping[str, Any] = MappingProxyType({})) -> MemberChoice:
-    """Fit the keywords of a member to the data and to the length of its rows; stderr reports a changed length.
+    """Fit the keywords of a member to the data and to the length of its rows.
+
+    A line on stderr reports a changed length.
 
     choice: the member; its given keywords stay.
     job: the data and settings.
@@ -267,7 +269,9 @@ def fit_to_data(choice: MemberChoice, job: Job, sizes: Mapping[str, Any] = Mappi
 
 
 def fit_and_tell_length(choice: MemberChoice, rows: int | None, length: int) -> MemberChoice:
-    """Return a member whose learned positions suffice for rows of some length; stderr reports a changed keyword.
+    """Return a member whose learned positions suffice for rows of some length.
+
+    A line on stderr reports a changed keyword.
 
     choice: the member; its given keywords stay.
     rows: tokens of the longest row; None for data without rows of tokens.

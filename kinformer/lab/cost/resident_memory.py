@@ -1,4 +1,4 @@
-"""Memory of this process, now and at its peak: in RAM as Linux reports it, or on a GPU as PyTorch reports it."""
+"""Memory of this process, now and at its peak, in RAM or on a GPU."""
 
 import os
 import sys
@@ -47,7 +47,7 @@ def restart_peak(device: torch.device = CPU) -> bool:
 
 
 def peak_resident(device: torch.device = CPU) -> int | None:
-    """Return the most bytes of this process in the memory of a device since `restart_peak`; None if unknown.
+    """Return the peak bytes of this process on a device since `restart_peak`; None if unknown.
 
     device: the device.
     """
