@@ -34,6 +34,13 @@ def advise(
 ) -> None:
     """Recommend members (named models) for a task and a memory.
 
+    \b
+    Examples:
+        # Members that can train on rows of 4,096 tokens within 8 GB
+        kinformer advise --task lm --length 4096 --memory 8GB --data text=PATH
+        # Members that fill in hidden tokens, within the free memory
+        kinformer advise --task mask --length 512 --data text=stdlib
+
     The table lists the members that fit into --memory at their default sizes, the one with the fewest multiplications
     first. Notes below the table say what is not known, such as a quality or a speed that was never measured. Rows
     longer than any that were measured are noted too. Commands to try the members follow. This command trains nothing.
@@ -43,13 +50,6 @@ def advise(
     known about which member learns best. The first printed command finds out on your data. It compares the baseline
     (gpt, bert or bert_classifier), the members with the best measured quality and speed, and the member with the fewest
     multiplications.
-
-    \b
-    Examples:
-        # Members that can train on rows of 4,096 tokens within 8 GB
-        kinformer advise --task lm --length 4096 --memory 8GB --data text=PATH
-        # Members that fill in hidden tokens, within the free memory
-        kinformer advise --task mask --length 512 --data text=stdlib
     """
     # imported here, so that --help and early errors do not wait for torch or rich
     from rich.console import Console

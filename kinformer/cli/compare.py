@@ -20,22 +20,17 @@ def compare(
         list[str],
         typer.Argument(
             callback=option_checks.members,
-            help="Members (named models) to compare; keywords stand in brackets, and then in quotes, as in gpt "
-            "'gpt(depth=2, heads=4)'.",
+            help="Members (named models); keywords stand in brackets and quotes, as in gpt 'gpt(depth=2)'.",
         ),
     ],
     *,
     data: options.Data,
     minutes: options.Minutes = None,
     steps: Annotated[
-        int | None,
-        typer.Option(
-            help="Number of optimiser steps to train each member. Give one of --minutes, --steps and --flops."
-        ),
+        int | None, typer.Option(help="Number of optimiser steps of each training; give this, --minutes or --flops.")
     ] = None,
     flops: Annotated[
-        float | None,
-        typer.Option(help="Additions and multiplications that the training of each member may take, such as 1e13."),
+        float | None, typer.Option(help="Additions and multiplications of each training, such as 1e13.")
     ] = None,
     out: Annotated[Path, typer.Option(callback=option_checks.folder, help=options.OUT)],
     batch: options.Batch = options.BATCH,
@@ -43,28 +38,15 @@ def compare(
     lr: options.Rate = None,
     grid: Annotated[
         list[str] | None,
-        typer.Option(
-            help="A setting or a keyword of the members with values to try, such as lr=1e-3,3e-3 or window=64,256; "
-            "give the option again for the product of several."
-        ),
+        typer.Option(help="Values to try of a setting or keyword, such as lr=1e-3,3e-3 or window=64,256. Repeatable."),
     ] = None,
     lrs: Annotated[str | None, typer.Option(help="Another spelling of --grid lr=..., such as 1e-3,3e-3.")] = None,
     match: Annotated[
-        Literal["parameters"] | None,
-        typer.Option(
-            help="Give all members about as many parameters as the first one, by changing their width d or else their "
-            "depth."
-        ),
+        Literal["parameters"] | None, typer.Option(help="Give all members about as many parameters as the first one.")
     ] = None,
     seed: options.Seed = options.SEED,
     seeds: Annotated[
-        int,
-        typer.Option(
-            help="Number of seeds; each member is trained once with each seed, and 2 or more give confidence intervals "
-            "of the results.",
-            min=1,
-            max=SEEDS,
-        ),
+        int, typer.Option(help="Number of seeds; 2 or more give confidence intervals of the results.", min=1, max=SEEDS)
     ] = 1,
     precision: options.Precision = options.PRECISION,
     device: options.Device = None,
@@ -77,6 +59,15 @@ def compare(
 ) -> None:
     """Train several members on the same data, and compare them.
 
+    \b
+    Examples:
+        # Three members, 3 minutes each
+        kinformer compare gpt llama transformer_xl --data text=stdlib \\
+            --minutes 3 --out runs/three
+        # Each member at the best of four points, with 3 seeds
+        kinformer compare longformer_lm --data text=PATH --steps 1000 --seeds 3 \\
+            --grid lr=1e-3,3e-3 --grid window=64,256 --out runs/sweep
+
     All members get the same budget: --minutes, --steps or --flops. They train in turns of ten seconds, or of a part of
     the steps, so that other load of the machine affects all of them equally. The result is a table with the metric,
     such as bits per byte or accuracy. There is also a picture of the metric in the course of the training, and a text
@@ -84,23 +75,17 @@ def compare(
     members that fill in hidden tokens cannot be compared on a text.
 
     With --seeds each member is trained with several seeds. If the confidence intervals of two members overlap, the
-    table reports them as not resolved: either may be better. With --lrs each member is trained at each of these
-    learning rates. The rate that is best on validation data is then measured on test data. With --match parameters the
-    other members get about as many parameters as the first one, by another width `d` or else another `depth`.
+    table reports them as not resolved: either may be better. With --match parameters the other members get about as
+    many parameters as the first one, by another width `d` or else another `depth`.
 
-    The folder --out holds results.json with all numbers, report.html with more pictures, curves.png, and for each
-    member a folder that `generate` reads. If the command is stopped, the same command with --resume continues.
+    With --grid each member is trained at each point of the grid: the product of all values. The point that is best on
+    validation data is then measured on test data. A grid varies keywords of the members, and these settings: lr, batch,
+    length, schedule, warmup, betas, eps, clip, decay, accumulate and precision. Values with commas have brackets, as in
+    betas=(0.9,0.95),(0.9,0.98).
 
-    `kinformer train --help` explains --data.
-
-    \b
-    Examples:
-        # Three members, 3 minutes each
-        kinformer compare gpt llama transformer_xl --data text=stdlib \\
-            --minutes 3 --out runs/three
-        # Each member at its best of two learning rates, with 3 seeds
-        kinformer compare gpt llama --data text=PATH --steps 1000 --seeds 3 \\
-            --lrs 1e-3,3e-3 --out runs/two
+    The folder --out holds results.json with all numbers, report.html with more pictures, curves.png, grid.png, and for
+    each member a folder that `generate` reads. The number of trainings and their total time are printed before they
+    begin. If the command is stopped, the same command with --resume continues.
     """
     if len(members) == 1:
         refuse_useless(ctx, "with one member", "match")
