@@ -175,7 +175,9 @@ TensorBoard = Annotated[
     bool, flag("tensorboard", "Write TensorBoard events into the subfolder tensorboard of the run.")
 ]
 Wandb = Annotated[bool, flag("wandb", "Record the run with Weights & Biases; WANDB_MODE=offline needs no account.")]
-WandbProject = Annotated[str | None, typer.Option(help="Project of --wandb; default: WANDB_PROJECT, or else kinformer.")]
+WandbProject = Annotated[
+    str | None, typer.Option(help="Project of --wandb; default: WANDB_PROJECT, or else kinformer.")
+]
 Json = Annotated[bool, flag("json", "Print the result as JSON, for programs.")]
 
 

@@ -1,6 +1,7 @@
 """Results of a comparison of members (named models): their numbers, a table, and results.json."""
 
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kinformer.checkpoint.atomic_files import write as write_file
+from kinformer.core.discover import members
 from kinformer.lab.byte_units import size
 from kinformer.pages.interval import SURE, Interval, unresolved_pairs
 from kinformer.pages.terminal_safe_text import printable
@@ -154,8 +156,17 @@ class Results:
         console.print(self.table())
         pictures = "curves.png, grid.png" if self.members[0].grid else "curves.png"
         files = f"results.json, report.html, {pictures}, and a folder for each member"
-        for line in (*self.notes(), f"In {folder}: {files}."):
+        for line in (*self.notes(), f"In {folder}: {files}.", *self._next_command(folder)):
             console.print(line, markup=False)
+
+    def _next_command(self, folder: Path) -> list[str]:
+        """Return the command that generates text with the best member, if it is one of the library that can."""
+        able = [row for row in self.members if row.is_continuation and row.member in members()]
+        if not able:
+            return []
+        best = min(able, key=lambda row: row.value)
+        place = shlex.quote(f"{folder}/{best.folder}")
+        return [f"`kinformer generate {place} --prompt TEXT` generates text with {best.name}."]
 
     def notes(self) -> list[str]:
         """Return the notes that explain the table, each of one or two sentences."""

@@ -181,7 +181,7 @@ def test_a_member_that_is_in_no_table_is_named(
     for place in ("estimates", "ranking"):
         monkeypatch.setattr(f"kinformer.lab.advise.{place}.table", lambda: fewer)
     advised = advice(capsys, "--task", "lm", "--data", text, "--length", "32", "--memory", "64GB")
-    assert advised["refused"]["llama"] == "llama was not measured for this table; kinformer cost llama measures it"
+    assert advised["refused"]["llama"] == "llama was not measured for this table; `kinformer cost llama` measures it"
 
 
 @pytest.mark.prove

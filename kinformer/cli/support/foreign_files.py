@@ -12,8 +12,8 @@ from kinformer.lab.errors import UserError
 # files of runs, of comparisons, and of the commands that add results to a run
 OWN = re.compile(
     "|".join(map(re.escape, (CONFIG, TOKENIZER, WEIGHTS)))
-    + r"|(metrics\.jsonl|trainer\.(json|safetensors)|(wandb|exits|phases|comparison|results)\.json|knn-lm\.(json|png)"
-    r"|report\.html|(curves|grid)\.png|events\.out\.tfevents\..*|run-.*\.wandb)"
+    + r"|metrics\.jsonl|trainer\.safetensors|report\.html|events\.out\.tfevents\..*|run-.*\.wandb"
+    r"|(trainer|wandb|exits|knn-lm|phases|comparison|results)\.json|(curves|grid|exits|knn-lm)\.png"
 )
 ENTRY = {CONFIG: "member", "results.json": "members"}  # an entry that such a file of kinformer has
 DEPTH = 3  # of the folders that are searched for such files: MEMBER/SEED/best

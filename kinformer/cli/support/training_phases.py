@@ -1,4 +1,4 @@
-"""Training in phases by `kinformer train --then`: all phases are checked before the first is trained."""
+"""Training in phases, the option --then of `kinformer train`: all phases are checked before the first is trained."""
 
 import json
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ PLAN = "phases.json"
 
 @dataclass(frozen=True)
 class Phase:
-    """One phase of a training in phases (`kinformer train --then`).
+    """One phase of a training in phases, the option --then of `kinformer train`.
 
     choice: the member with the keywords of the phase.
     job: data, budget and settings of the phase.

@@ -134,7 +134,7 @@ def estimate_training(choice: MemberChoice, length: int) -> TrainingEstimate:
     name, model = choice.function.__name__, model_of(choice)
     rows = table()["members"].get(name)
     if rows is None:
-        raise UserError(f"{name} was not measured for this table; kinformer cost {name} measures it")
+        raise UserError(f"{name} was not measured for this table; `kinformer cost {name}` measures it")
     counted = {at: row for at in ROWS if (row := rows.get(str(at))) is not None and "refused" not in row}
     if not counted:
         raise UserError(f"{name} could not be measured: {rows[str(min(ROWS))]['refused']}")

@@ -291,7 +291,7 @@ def _caveats(fits: list[Fit], length: int, baseline: str, precision: str, device
     if not all(record.estimate.sure for record in fits):
         measured = " and ".join(f"{at:,}" for at in ROWS)
         yield f"Cost of rows of {length:,} tokens: extrapolated from rows of {measured} tokens."
-    yield "Other sizes and devices: the members have default sizes; kinformer cost MEMBER key=value measures others."
+    yield "Other sizes and devices: the members have default sizes; `kinformer cost MEMBER key=value` measures others."
     if precision != "float32":
         yield f"Precision: memory is estimated for float32; activations in {precision} take less."
     free = free_memory(None if device is None else torch.device(device))

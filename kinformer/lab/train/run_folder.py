@@ -37,7 +37,7 @@ STATE, TENSORS, SHARDS = "trainer.json", "trainer.safetensors", "shards"
 EDITION = 2  # edition 1 had no checksums
 STATE_FOLDER = re.compile(r"\d+|\.\d+\.partial")  # names within trainer/
 MODEL_FILE = re.compile(  # names within best/: a model, and results for its weights
-    "|".join(map(re.escape, (CONFIG, WEIGHTS, TOKENIZER))) + r"|exits\.json|knn-lm\.(json|png)|\..*\.partial"
+    "|".join(map(re.escape, (CONFIG, WEIGHTS, TOKENIZER))) + r"|(exits|knn-lm)\.(json|png)|\..*\.partial"
 )
 
 
