@@ -37,5 +37,5 @@ prove: $(READY)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kinformer needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; name one: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv .venv
 	.venv/bin/python -m pip install "$$(grep '^torch==' constraints.txt)"
-	.venv/bin/python -m pip install -c constraints.txt -e '.[dev,datasets,faiss,hf,rl,tensorboard,tokenizers]'
+	.venv/bin/python -m pip install -c constraints.txt -e '.[dev,datasets,faiss,hf,rl,tensorboard,tokenizers,wandb]'
 	touch $@

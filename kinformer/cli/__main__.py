@@ -35,7 +35,7 @@ from kinformer.core.did_you_mean import find_synonym
 from kinformer.lab.errors import FAILED, INTERRUPTED, WRONG, UserError
 from kinformer.lab.train.training_interrupt import TrainingInterrupt
 
-SEVERAL = {"--law", "--return", "--then"}  # options that may be given several times
+SEVERAL = {"--law", "--return", "--then", "--grid"}  # options that may be given several times
 GROUPS = {"datastore"}  # names of groups, which are followed by one of their commands
 # libgomp itself uses this number if a process has more threads than cores, and 300,000 otherwise. If other processes
 # are running, a waiting thread that spins for so long blocks a core that the other threads need (bench/spin.py).

@@ -34,7 +34,20 @@ def _table(results: Results) -> Iterator[str]:
     for name, value in results.levels.items():
         yield f"<tr><td>{escape(name)}</td><td></td><td>{value:.3f}</td>{'<td></td>' * (len(heads) - 3)}</tr>\n"
     yield "</tbody></table></div>\n"
+    yield from _grid(results)
     yield from (f"<p>{_keep_options_whole(escape(note))}</p>\n" for note in results.notes() if note)
+
+
+def _grid(results: Results) -> Iterator[str]:
+    """Yield the table with the validation metric of each member at each point of the grid, if there is one."""
+    heads, rows = results.grid_cells()
+    if rows:
+        measure = next(iter(results.members[0].measures))
+        yield f"<p>{escape(measure)} on validation data at each point of the grid; * marks the best:</p>\n"
+        yield '<div class="scroll"><table><thead><tr>'
+        yield "".join(f'<th scope="col">{_breakable(head)}</th>' for head in heads) + "</tr></thead><tbody>\n"
+        yield from ("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>\n" for cells in rows)
+        yield "</tbody></table></div>\n"
 
 
 def _breakable(name: str) -> str:

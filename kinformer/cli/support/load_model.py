@@ -8,7 +8,7 @@ import torch
 
 from kinformer.checkpoint.checkpoint import MemberNeeded, keywords_of, load
 from kinformer.cli.errors import print_warnings
-from kinformer.cli.support.training import parse_device
+from kinformer.cli.support.device_choice import parse_device
 from kinformer.core.keyword_conditions import check_used
 from kinformer.core.keywords import as_texts, parse_keywords
 from kinformer.core.model import display_name

@@ -1,5 +1,6 @@
 """Checks of the folder of a training run: locks, damaged files, other models, first weights."""
 
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -22,7 +23,11 @@ from kinformer.lab.train.run_folder import RunFolder
 from kinformer.lab.train.training_stages import carry_weights
 
 ANEW = "--overwrite starts again"
-DERIVED = {"exits.json": "calibrate", "knn-lm.json": "knn-lm"}  # files that depend on weights, and their commands
+# files that depend on weights, and the command that makes each
+DERIVED = {
+    "exits.json": "kinformer calibrate {folder} --data DATA",
+    "knn-lm.json": "kinformer knn-lm {folder} --datastore DS --data DATA",
+}
 
 
 def refuse_damaged(folder: Path, advice: str | None = None) -> None:
@@ -75,7 +80,7 @@ def warn_of_outdated_files(folder: Path) -> Iterator[None]:
         if before not in (None, _checksum(folder)):
             for name, command in DERIVED.items():
                 if (folder / name).is_file():
-                    advice = f"Run `kinformer {command} {folder}` to make it again"
+                    advice = f"Run `{command.format(folder=shlex.quote(str(folder)))}` to make it again"
                     print(f"{folder / name} is outdated: it belongs to the earlier weights. {advice}", file=sys.stderr)
 
 

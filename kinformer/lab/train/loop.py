@@ -187,9 +187,11 @@ class Training:
         spent: fraction of the budget that is spent.
         """
         done, name = self.history, self.model.metric.name
-        valid = done.points[-1].valid if done.points else None
+        valid, measured = (done.points[-1].valid, done.points[-1].step) if done.points else (None, 0)
         counted = self.data.counted if isinstance(self.data, Data) else "tokens"
-        self.show.status(Status(done.step, spent, done.seconds, done.tokens, self.smooth or 0.0, valid, name, counted))
+        self.show.status(
+            Status(done.step, spent, done.seconds, done.tokens, self.smooth or 0.0, valid, name, counted, measured)
+        )
 
     def measure(self) -> None:
         """Measure the metric on validation data, and save the model if it is the best so far.
