@@ -50,9 +50,9 @@ def advise(
         kinformer advise --task mask --length 512 --data text=stdlib
     """
     # imported here, so that --help and early errors do not wait for torch or rich
-    from rich.console import Console
+    from kinformer.cli.support.console import plain_console
 
-    with Console(stderr=True).status("reading the data ..."):  # prints nothing if stderr is no terminal
+    with plain_console(stderr=True).status("reading the data ..."):  # prints nothing if stderr is no terminal
         from kinformer.cli.support.advice_table import print_advice
         from kinformer.cli.support.progress_bar import progress
         from kinformer.cli.support.training import prepare, refuse_kind

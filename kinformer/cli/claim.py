@@ -84,8 +84,8 @@ def _lines(result: "Claim") -> list[str]:
 
 
 def _print(lines: list[str], verdict: str) -> None:
-    from rich.console import Console
+    from kinformer.cli.support.console import plain_console
 
-    console = Console(soft_wrap=True, highlight=False, markup=False)
+    console = plain_console(soft_wrap=True)
     for line in lines:
         console.print(line, style=STYLES[verdict] if line == verdict else None)

@@ -112,8 +112,6 @@ def compare(
         source = resolve(data)
     choices = [parse_member_text(member, lambda name, texts: lend_layers(name, texts, source)) for member in members]
 
-    from rich.console import Console
-
     from kinformer.cli.support.comparison import (
         Comparison,
         matched_members,
@@ -121,6 +119,7 @@ def compare(
         train_and_measure,
         write_report,
     )
+    from kinformer.cli.support.console import plain_console
     from kinformer.cli.support.run_folder import claimed_folder
     from kinformer.cli.support.training import prepare, refuse_kind
 
@@ -141,4 +140,4 @@ def compare(
         comparison, costs, every = prepare_comparison(comparison, overwrite)
         results = train_and_measure(comparison, costs, every)
         write_report(results, out)
-    results.show(Console(width=None if Console().is_terminal else options.WIDTH, highlight=False), out)
+    results.show(plain_console(width=None if plain_console().is_terminal else options.WIDTH), out)

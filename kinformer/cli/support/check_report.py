@@ -7,10 +7,10 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from rich.console import Console
 from torch import Tensor
 
 from kinformer.checkpoint.atomic_files import write
+from kinformer.cli.support.console import plain_console
 from kinformer.cli.support.run_folder import make_folder
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.pattern import Pattern
@@ -69,7 +69,7 @@ def judge_file(file: str, law: list[str] | None, seconds: float, out: Path | Non
     for name in law or ():
         if name not in laws():
             raise UserError(f"there is no law {name!r}{suggest_names(name, laws())}")
-    report = CheckReport(Console(soft_wrap=True, highlight=False, markup=False))
+    report = CheckReport(plain_console(soft_wrap=True))
     try:
         with limit_time(seconds), from_user(Unreadable):
             parts_file = read_parts(file)

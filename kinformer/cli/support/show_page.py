@@ -11,6 +11,7 @@ import numpy
 import torch
 from rich.console import Console
 
+from kinformer.cli.support.console import plain_console
 from kinformer.cli.support.docstrings import Doc, arguments, doc, heading
 from kinformer.cli.support.module_docs import sentence
 from kinformer.cli.support.name_lookup import Page, Topic, page_of
@@ -48,7 +49,7 @@ def print_pages(pages: list[Page] | Topic, length: int | None, cost: bool) -> li
     length: number of positions to draw; chosen for each picture if None.
     cost: True to measure and print the time and memory of each page's example too.
     """
-    console = Console(soft_wrap=True, highlight=False, markup=False)
+    console = plain_console(soft_wrap=True)
     if isinstance(pages, Topic):
         write_topic(pages, console)
         return _printed(topic_pictures(pages, length), console)

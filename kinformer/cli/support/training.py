@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 
 from kinformer.checkpoint.checkpoint import columns_of, keywords_of
 from kinformer.cli.errors import ended_by, print_warnings, refuse_useless
+from kinformer.cli.support.console import plain_console
 from kinformer.cli.support.run_folder import (
     advice_instead_of_resuming,
     make_folder,
@@ -327,7 +327,7 @@ def train_until(
         make_folder(folder)
     try:
         model.to(job.device)
-        with show(Console(stderr=True), name) as display, from_user(ValueError, LookupError):
+        with show(plain_console(stderr=True), name) as display, from_user(ValueError, LookupError):
             with tensorboard_events(job, folder) as on_metrics:
                 return train(
                     model,
