@@ -1,10 +1,11 @@
 """Errors and warnings of commands: one line on stderr and an exit code, without a traceback."""
 
 import os
+import re
 import signal
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import sleep
@@ -14,6 +15,30 @@ from kinformer.core.missing_path import missing_path
 from kinformer.lab.errors import UserError
 
 SECONDS = 5.0
+LONGEST = 80  # characters of a value in a message
+
+
+def shorten_values(message: str, words: Iterable[str] = ()) -> str:
+    """Cut long values in a message to 80 characters, so that a message stays one line that people read.
+
+    A value is cut in its middle. The path of an existing file is kept, because the user may have to copy it.
+
+    message: the message.
+    words: words of the command line, which are cut even if they contain spaces.
+    """
+    pieces = {" ".join(piece.split()) for word in words for piece in (word, word.partition("=")[2])}
+    for piece in sorted(pieces, key=len, reverse=True):
+        if len(piece) > LONGEST and " " in piece:
+            message = message.replace(piece, _cut(piece))
+    return re.sub(rf"\S{{{LONGEST + 1},}}", lambda match: _cut(match[0]), message)
+
+
+def _cut(value: str) -> str:
+    """Return a value with dots in place of its middle; an existing path stays whole."""
+    path = value.partition("=")[2] or value
+    if len(path) < 4096 and os.path.exists(path.strip("'\"`.,;:()")):
+        return value
+    return f"{value[: LONGEST // 2]}...{value[3 - LONGEST // 2 :]}"
 
 
 def ended_by(stop: BaseException) -> int:
@@ -69,7 +94,7 @@ def print_warnings() -> Iterator[None]:
     def note(message: Warning | str, category: type[Warning], *_: object) -> None:
         text = " ".join(str(message).split())
         if text not in printed:
-            print(f"warning: {text}", file=sys.stderr)
+            print(f"warning: {shorten_values(text)}", file=sys.stderr)
         printed.add(text)
 
     with warnings.catch_warnings():

@@ -82,7 +82,7 @@ EARLY = {
     "there is no task 'recal'; the nearest is 'recall'": "train gpt --data task=recal,pairs=4 --out o --steps 1",
     "give --valid a file": "train gpt --data text=stdlib --valid /none --out o --steps 1",
     "there is no file or folder none": "generate none",
-    "is not a checkpoint: it has no config.json": "fill {model}/.. --text a_b",
+    "holds one run: model; give": "fill {model}/.. --text a_b",
     "`kinformer datastore build` makes a datastore": "generate {model} --knn --datastore none",
     "`kinformer read` writes a saved text": "generate {model} --state none",
     "warmup=1.5: give a fraction of the training": "train gpt --data text=stdlib --out x --steps 1 --warmup 1.5",
@@ -395,7 +395,7 @@ def test_what_is_missing_is_named(capsys: pytest.CaptureFixture[str], tmp_path: 
     fails(capsys, ["generate", str(tmp_path), "--prompt", "x"], "it has no config.json")
     fails(capsys, ["generate", str(tmp_path / "none"), "--prompt", "x"], "there is no file or folder")
     (tmp_path / "file").touch()
-    fails(capsys, ["generate", f"{tmp_path}/file", "--prompt", "x"], "file is a file, but a checkpoint is a folder")
+    fails(capsys, ["generate", f"{tmp_path}/file", "--prompt", "x"], "file is a file, but a model is a folder")
     words = ["train", BIGRAM, "--data", "text=stdlib", "--steps", "1", "--out", f"{tmp_path}/file"]
     fails(capsys, words, f"wrong --out: got the file {tmp_path}/file, expected a folder")
     fails(capsys, ["trian"], "No such command 'trian'")

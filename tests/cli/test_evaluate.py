@@ -153,7 +153,7 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, text: Path, capsys: p
     (tmp_path / "short").write_bytes(b"abc")
     wrong: list[tuple[list[str], str]] = [
         ([str(tmp_path / "none"), *data], "there is no file or folder"),
-        ([str(text), *data], "is a file, but a checkpoint is a folder"),
+        ([str(text), *data], "is a file, but a model is a folder"),
         ([out], "Missing option '--data'"),
         ([out, "--data", "text=/none"], "there is no file or folder /none"),
         ([out, "--data", f"text={tmp_path}/short"], "the test split of text="),
