@@ -73,8 +73,8 @@ def test_many_runs_are_counted_and_a_member_is_trained_first(
 
 def test_a_run_and_its_best_model_both_work(tmp_path: Path, text: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
-    words = ["train", "gpt", "d=16", "depth=1", "heads=2", "--data", f"text={text}", "--out", str(out)]
-    assert run([*words, "--steps", "2", "--batch", "2", "--length", "8"]) == 0
+    for place in (out, out / "best"):
+        folder(place, "gpt", length=32)
     for place in (out, out / "best"):
         assert run(["evaluate", str(place), "--data", f"text={text}", "--bytes", "20"]) == 0
         assert run(["generate", str(place), "--prompt", "the", "--tokens", "2"]) == 0
