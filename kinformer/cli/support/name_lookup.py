@@ -117,7 +117,8 @@ def refuse_unknown(name: str) -> None:
     texts = {file: path.read_text(encoding="utf-8") for kind in folders for file, path in part_files(kind).items()}
     defined = [title for text in texts.values() for title in re.findall(r"^(?:class|def) ([A-Za-z]\w*)", text, re.M)]
     titles = {*texts, *defined, *CONTRACTS}
-    words = [re.compile(rf"\b{re.escape(word)}", re.IGNORECASE) for word in re.split(r"[\s_-]+", name) if word]
+    every_word = dict.fromkeys(filter(None, re.split(r"[\s_-]+", name)))
+    words = [re.compile(rf"\b{re.escape(word)}", re.IGNORECASE) for word in every_word]
     if {name.lower(), "_".join(name.split()).lower()}.isdisjoint(map(str.lower, titles)) and not any(
         all(word.search(text) for word in words) for text in texts.values()
     ):
@@ -355,7 +356,8 @@ def page_of(place: str) -> Page:
 
 def _find_mentions(words: str) -> tuple[TopicEntry, ...]:
     """The files that mention every word, those with most mentions first."""
-    expressions = [re.compile(rf"\b{re.escape(word)}", re.IGNORECASE) for word in re.split(r"[\s_/-]+", words) if word]
+    every = dict.fromkeys(filter(None, re.split(r"[\s_/-]+", words)))
+    expressions = [re.compile(rf"\b{re.escape(word)}", re.IGNORECASE) for word in every]
     counted: list[tuple[int, str, str]] = []
     for kind, file, module in _files():
         text = _text_of(module)

@@ -1,0 +1,115 @@
+"""Messages of every command: one short line for any value, and suggested commands that run as they are printed."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kinformer.cli.__main__ import COMMANDS, run
+from kinformer.cli.errors import LONGEST, shorten_values
+from tests.cli.folders import folder
+
+WORD = "x" * 10_000
+SPACED = "a b " * 2_500
+SHORT = 500  # characters of a message
+
+
+def commands(group: Any = COMMANDS, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command with the words that call it, such as ("datastore", "build")."""
+    for name, command in getattr(group, "commands", {}).items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+BY_WORDS = dict(commands())
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """A value of each argument that a command needs, by the argument's name."""
+    base = tmp_path_factory.mktemp("world")
+    (base / "text").write_bytes(b"the cat sat on the mat. " * 40)
+    data, file = f"text={base}/text", f"{base}/text"
+    return {
+        "folder": [folder(base / "run", "gpt", length=16)],
+        "member": ["gpt"],
+        "members": ["gpt"],
+        "words": ["band"],
+        "kind": ["members"],
+        "name": ["bigbird_paths"],
+        "file": [file],
+        "store": [file],
+        "--data": ["--data", data],
+        "--out": ["--out", f"{base}/out"],
+        "--save": ["--save", f"{base}/saved"],
+        "--steps": ["--steps", "1"],
+        "--text": ["--text", "a_b"],
+        "--env": ["--env", "t_maze"],
+        "--task": ["--task", "lm"],
+        "--datastore": ["--datastore", file],
+        "--prompt": ["--prompt", "a"],
+    }
+
+
+def line(words: tuple[str, ...], long: Any, value: str, world: dict[str, list[str]]) -> list[str]:
+    """A command line in which one argument has a long value, and the others that it needs have usual ones."""
+    needed = [param for param in BY_WORDS[words].params if param.required and param is not long]
+    if words[0] in ("train", "compare"):
+        needed += [param for param in BY_WORDS[words].params if param.name == "steps" and param is not long]
+    options, arguments = [], []
+    for param in [*needed, long]:
+        is_option = param.param_type_name == "option"
+        words_of_it = world[param.opts[0] if is_option else param.name] if param is not long else [value]
+        if param is long and is_option:
+            words_of_it = [param.opts[0], value]
+        (options if is_option else arguments).append((BY_WORDS[words].params.index(param), words_of_it))
+    every = [word for _, piece in sorted(arguments) for word in piece] + [w for _, piece in options for w in piece]
+    return [*words, *every]
+
+
+TEXTS = ("prompt", "stop", "source", "text")  # a model reads texts of any length
+LONG = [
+    pytest.param(
+        words,
+        param,
+        value,
+        id=f"{' '.join(words)} {param.opts[0]} {number}",
+        marks=[] if number == 0 and param.bare_type() in ("str", "Path", "list[str]") else pytest.mark.prove,
+    )
+    for words, command in BY_WORDS.items()
+    for param in command.params
+    if not getattr(param, "is_flag", False) and param.name not in TEXTS
+    for number, value in enumerate((WORD, SPACED, f"text={WORD}"))
+]
+
+
+@pytest.mark.parametrize(("words", "param", "value"), LONG)
+def test_a_value_of_ten_thousand_letters_gives_one_short_line(
+    words: tuple[str, ...],
+    param: Any,
+    value: str,
+    world: dict[str, list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    capsys.readouterr()
+    code = run(line(words, param, value, world))
+    err = capsys.readouterr().err
+    said = [text for text in err.splitlines() if text.startswith("kinformer: ")]
+    assert code in (0, 1, 2) and len(said) == (code != 0), err[:2000]
+    assert all(len(text) < SHORT for text in err.splitlines()), err[:2000]
+
+
+def test_long_values_are_cut_in_their_middle(tmp_path: Path) -> None:
+    assert shorten_values(f"no file {WORD}; give one") == f"no file {'x' * 40}...{'x' * 36}; give one"
+    spaced = SPACED.strip()
+    assert len(shorten_values(f"there is no {spaced}", [SPACED])) == len("there is no ") + LONGEST
+    whole = tmp_path / ("a" * 90)
+    whole.mkdir()
+    assert shorten_values(f"{whole} is empty") == f"{whole} is empty"  # a user may have to copy it
+    assert "..." in shorten_values(f"{whole}/none is missing")
