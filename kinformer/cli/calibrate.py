@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 
 from kinformer.cli.errors import refuse_useless
-from kinformer.cli.options import MOST, Data, Device, Json, Own, Split, count, flag, trained_folder
+from kinformer.cli.options import MOST, Data, Device, Json, Own, RunPrecision, Split, count, flag, trained_folder
 from kinformer.lab.errors import FAILED, UserError, from_user
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ def calibrate(
         bool, flag("overwrite", "With --search: also replace an exit threshold that was proven without --search.")
     ] = False,
     device: Device = None,
+    precision: RunPrecision = "fp32",
     member: Own = None,
     as_json: Json = False,
 ) -> None:
@@ -140,7 +141,7 @@ def calibrate(
     within = _check_search_options(ctx, by, within, overwrite)
     if search is None:
         samples = _text_count(samples, delta, epsilon)
-    model = load_model(folder, member, device)
+    model = load_model(folder, member, device, precision=precision)
     calibration.refuse_without_exits(model)
     if search is not None and not overwrite:
         calibration.refuse_replacing_proof(folder, model)

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from kinformer.cli.errors import ended_by, print_warnings
-from kinformer.cli.options import Data, Device, Json, Own, Split, Trained, count, flag
+from kinformer.cli.options import Data, Device, Json, Own, RunPrecision, Split, Trained, count, flag
 from kinformer.cli.support import option_checks
 from kinformer.lab.errors import FAILED, UserError, from_user
 
@@ -60,6 +60,7 @@ def build(
     ] = False,
     resume: Annotated[bool, flag("resume", "Continue a build of the datastore in --out that was stopped.")] = False,
     device: Device = None,
+    precision: RunPrecision = "fp32",
     member: Own = None,
     as_json: Json = False,
 ) -> None:
@@ -91,7 +92,7 @@ def build(
     from kinformer.models.support.hidden_taps import Tap
 
     search = None if index is None else datastore_tables.index_named(index)
-    model = load_model(folder, member, device)
+    model = load_model(folder, member, device, precision=precision)
     if search is not None:
         with from_user(ValueError, LookupError), evaluating(model):
             search.make_index(0, Tap(model, tap).width)  # refuses an impossible index before the text is read
@@ -197,6 +198,7 @@ def search(
         Path | None, typer.Option(help="Folder of the model that built the datastore, if it has moved since.")
     ] = None,
     device: Device = None,
+    precision: RunPrecision = "fp32",
     member: Own = None,
     as_json: Json = False,
 ) -> None:
@@ -211,7 +213,7 @@ def search(
     """
     from kinformer.cli.support import datastore_tables
 
-    rows = datastore_tables.find_neighbours(store, prompt, k, exact, model, device, member)
+    rows = datastore_tables.find_neighbours(store, prompt, k, exact, (model, member, device, precision))
     if as_json:
         print(json.dumps({"prompt": prompt, "neighbours": rows}, indent=2))
     else:

@@ -7,7 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from kinformer.cli.errors import print_warnings
-from kinformer.cli.options import LENGTH, MOST, Data, Datastore, Device, Json, Knn, Own, Trained, Window, count, flag
+from kinformer.cli.options import (
+    LENGTH,
+    MOST,
+    Data,
+    Datastore,
+    Device,
+    Json,
+    Knn,
+    Own,
+    RunPrecision,
+    Trained,
+    Window,
+    count,
+    flag,
+)
 from kinformer.cli.support import option_checks
 from kinformer.lab.errors import FAILED, from_user
 
@@ -79,6 +93,7 @@ def evaluate(
         ),
     ] = None,
     device: Device = None,
+    precision: RunPrecision = "fp32",
     member: Own = None,
     as_json: Json = False,
 ) -> None:
@@ -131,7 +146,7 @@ def evaluate(
     from kinformer.lab.train.reads_ahead import warn_of_measuring
     from kinformer.pages.head_values import save_head_values, tables
 
-    model = load_model(folder, member, device, keywords or (), datastore)
+    model = load_model(folder, member, device, keywords or (), datastore, precision)
     calibrated = None if keywords else leave_as_calibrated_here(folder, model)
     model = with_datastore(model, folder, knn, datastore)
     refuse_picture(model, out)

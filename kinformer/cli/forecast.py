@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from kinformer.cli.errors import print_warnings, refuse_existing, refuse_no_folder, refuse_useless
-from kinformer.cli.options import Data, Device, Own, count, trained_folder
+from kinformer.cli.options import Data, Device, Own, RunPrecision, count, trained_folder
 from kinformer.lab.errors import UserError, from_user
 
 MOST = 12
@@ -32,6 +32,7 @@ def forecast(
         int, count("With --out FILE.png: number of windows to draw, spread over the part of the data.", MOST)
     ] = 3,
     device: Device = None,
+    precision: RunPrecision = "fp32",
     member: Own = None,
 ) -> None:
     """Forecast the next rows of a time series.
@@ -62,7 +63,7 @@ def forecast(
     from kinformer.lab.data.resolve import resolve
     from kinformer.lab.data.series import SeriesData, rows_of
 
-    model = load_model(folder, member, device)
+    model = load_model(folder, member, device, precision=precision)
     if not isinstance(model, Forecaster):
         raise UserError(
             f"this model reads {model.reads} data and cannot forecast; use a model of a member such as informer"

@@ -8,7 +8,19 @@ from typing import Annotated, Any
 import typer
 
 from kinformer.cli.errors import print_warnings, refuse_useless
-from kinformer.cli.options import LAST_SEED, SEED, Datastore, Device, Json, Knn, Own, Temperature, Trained, count
+from kinformer.cli.options import (
+    LAST_SEED,
+    SEED,
+    Datastore,
+    Device,
+    Json,
+    Knn,
+    Own,
+    RunPrecision,
+    Temperature,
+    Trained,
+    count,
+)
 from kinformer.cli.support import option_checks
 from kinformer.core.missing_path import missing_path
 from kinformer.lab.errors import UserError, from_user
@@ -109,6 +121,7 @@ def generate(
     knn: Knn = False,
     datastore: Datastore = None,
     device: Device = None,
+    precision: RunPrecision = "fp32",
     member: Own = None,
     as_json: Json = False,
 ) -> None:
@@ -159,7 +172,7 @@ def generate(
     from kinformer.decoding.saved_state import load_reading
     from kinformer.lab.text_continuation import WritingSettings
 
-    model = load_model(folder, member, device, datastore=datastore)
+    model = load_model(folder, member, device, datastore=datastore, precision=precision)
     generation.refuse_layers(model, layers, beam)
     if model.reads == "images":
         if (prompt, prompts, source, sources, state) != (None,) * 5:

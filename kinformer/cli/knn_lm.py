@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kinformer.cli.errors import ended_by, print_warnings
-from kinformer.cli.options import LENGTH, MOST, Data, Device, Json, Own, Trained, Window
+from kinformer.cli.options import LENGTH, MOST, Data, Device, Json, Own, RunPrecision, Trained, Window
 from kinformer.cli.support import option_checks
 from kinformer.lab.errors import FAILED, UserError, from_user
 
@@ -68,6 +68,7 @@ def knn_lm(
         ),
     ] = None,
     device: Device = None,
+    precision: RunPrecision = "fp32",
     member: Own = None,
     as_json: Json = False,
 ) -> None:
@@ -98,7 +99,7 @@ def knn_lm(
     from kinformer.lab.datastore.tuning import sweep_plots
     from kinformer.pages.plots import save_plots
 
-    model = load_model(folder, member, device)
+    model = load_model(folder, member, device, precision=precision)
     knn_lm_tuning.refuse_other_models(model)
     text = read_text(model, source_for(model, folder, data), "valid")
     print(f"{folder} with {datastore}: searching for a few keys to estimate the time ...", file=sys.stderr)

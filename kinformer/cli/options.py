@@ -194,6 +194,14 @@ Device = Annotated[
     str | None,
     typer.Option(help="Device to compute on: cpu, cuda or cuda:1; default: the GPU if there is one, else cpu."),
 ]
+RunPrecision = Annotated[
+    str,
+    typer.Option(
+        callback=option_checks.precision,
+        metavar="fp32|bf16|fp16",
+        help="Number format of the model's matrix products: fp32, or bf16 or fp16 by autocast.",
+    ),
+]
 Json = Annotated[bool, flag("json", "Print the result as JSON, for programs.")]
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kinformer.cli.errors import print_warnings
-from kinformer.cli.options import Device, Json, Own, Trained, flag
+from kinformer.cli.options import Device, Json, Own, RunPrecision, Trained, flag
 from kinformer.lab.errors import FAILED, UserError, from_user
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def read(
     ],
     overwrite: Annotated[bool, flag("overwrite", "Replace the file --save if it exists.")] = False,
     device: Device = None,
+    precision: RunPrecision = "fp32",
     member: Own = None,
     as_json: Json = False,
 ) -> None:
@@ -61,7 +62,7 @@ def read(
         size = 0 if existing_path(str(file), "give a text file").is_dir() else unpacked.size(file)
     if file.is_dir() or not size:
         raise UserError(f"{file} is {'a folder' if file.is_dir() else 'empty'}; give a file that contains text")
-    model = load_model(folder, member, device)
+    model = load_model(folder, member, device, precision=precision)
     _refuse_place(save, overwrite)
     encode, began = tokenizer_of_model(model).encode, monotonic()
     length = _length(file, size, encode)

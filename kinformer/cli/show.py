@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from kinformer.cli.errors import refuse_no_folder, refuse_useless
-from kinformer.cli.options import count, flag
+from kinformer.cli.options import Device, RunPrecision, count, flag
 from kinformer.lab.errors import UserError
 
 MOST = 2048
@@ -30,6 +30,8 @@ def show(
         bool,
         flag("cost", "Also measure the time and memory of the part or member at several row lengths, on this machine."),
     ] = False,
+    device: Device = None,
+    precision: RunPrecision = "fp32",
     out: Annotated[
         Path | None,
         typer.Option(
@@ -56,18 +58,22 @@ def show(
     # imported here, so that --help and early errors do not wait for torch or rich
     from kinformer.cli.support.name_lookup import Topic, find_pages, refuse_unknown
 
+    if not cost:
+        refuse_useless(ctx, "without --cost", "device", "precision")
     if out is not None:
         _check(out)
     first = next((n for n, word in enumerate(words) if n and _is_keyword(word)), len(words))
     name, keywords = " ".join(words[:first]), tuple(words[first:])
     refuse_unknown(name)
 
+    from kinformer.cli.support.load_model import device_and_autocast
     from kinformer.cli.support.show_page import print_pages, save_pictures
 
+    measured_on = device_and_autocast(device, precision) if cost else None
     pages = find_pages(name, keywords)
     if isinstance(pages, Topic):
         refuse_useless(ctx, f"on the topic {name!r}", "cost", instead="name one of its parts")
-    images = print_pages(pages, length, cost)
+    images = print_pages(pages, length, measured_on)
     if not images:
         refuse_useless(ctx, f"on {name!r}, which has no picture", "length")
     if out is not None:

@@ -500,7 +500,7 @@ def test_a_whole_check_draws_and_reports(outputs: Checks) -> None:
     ]
     assert (
         "Mean, a mechanism; 1 example" in out
-        and "state  ▁▁▁▁▁▁▁▁  72 bytes to 72 bytes, proportional to about length^0.0" in out
+        and "state  ▁▁▁▁▁▁▁▁  72 bytes to 72 bytes; any row takes the same state" in out
     )
     report = (outputs.folder / "out" / "report.txt").read_text(encoding="utf-8")
     assert [line.rstrip() for line in report.splitlines()] == [line.rstrip() for line in out.splitlines()]

@@ -15,7 +15,7 @@ from kinformer.cli.support.run_folder import make_folder
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.pattern import Pattern
 from kinformer.core.task import Task
-from kinformer.lab.cost.growth import Growth, measure, power
+from kinformer.lab.cost.growth import Growth, growth_text, measure
 from kinformer.lab.errors import FAILED, UserError, from_user
 from kinformer.lab.plot import Plot, PlotLine
 from kinformer.laws.check import TimeIsUp, limit_time, verdicts
@@ -39,8 +39,7 @@ def check_plots(patterns: dict[str, Tensor], growth: Growth) -> list[Plot]:
     images = [Plot(name, "key", "query", image=matrix.tolist()) for name, matrix in [*patterns.items()][:MOST]]
     if not growth.lines():
         return images
-    exponent, xlabel = power(growth.seconds), "tokens in a row"
-    title = "" if exponent is None else f"time grows as length^{exponent:.1f}"
+    title, xlabel = growth_text(growth.seconds, "time"), "tokens in a row"
     time = [PlotLine(growth.lengths, growth.seconds, "", "o-")]
     space = [PlotLine(growth.lengths, growth.saved_bytes, "saved for gradients", "o-")]
     if growth.state:

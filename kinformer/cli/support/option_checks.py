@@ -260,6 +260,19 @@ def eps(value: float | None) -> float | None:
         return None if value is None else check_eps(value)
 
 
+def precision(name: str) -> str:
+    """Check the number format of --precision, and return its short name.
+
+    name: "fp32", "bf16" or "fp16"; "float32", the word of training, means fp32 too.
+
+    Errors: UserError.
+    """
+    name = {"float32": "fp32"}.get(name, name)
+    if name not in ("fp32", "bf16", "fp16"):
+        raise UserError(f"wrong --precision: got {name!r}, expected fp32, bf16 or fp16")
+    return name
+
+
 def datastore(folder: Path | None) -> Path | None:
     """Check that the folder of a datastore exists.
 

@@ -4,6 +4,7 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +43,15 @@ TRIALS = {  # commands that train with the subject of a page
 SHOWN, ROW_WIDTH = 3, 100  # rows of a task or steps of an environment; characters of a line
 
 
-def print_pages(pages: list[Page] | Topic, length: int | None, cost: bool) -> list[Picture]:
+def print_pages(
+    pages: list[Page] | Topic, length: int | None, cost: tuple[torch.device, AbstractContextManager[Any]] | None
+) -> list[Picture]:
     """Print the pages of a name, or a topic, for `kinformer show`, and return their pictures.
 
     pages: the pages, or the topic (a word of the field with the files that belong to it).
     length: number of positions to draw; chosen for each picture if None.
-    cost: True to measure and print the time and memory of each page's example too.
+    cost: device and autocast context on which the time and memory of each page's example are measured and printed; None
+        for no measurement.
     """
     console = plain_console(soft_wrap=True)
     if isinstance(pages, Topic):
@@ -60,7 +64,7 @@ def print_pages(pages: list[Page] | Topic, length: int | None, cost: bool) -> li
         for row, line in enumerate(sentences(page, length)):
             console.print(f"\n  {line}" if row == 0 else f"  {line}")
         images += _printed(pictures(page, length), console)
-        for line in cost_lines(page) if cost else ():
+        for line in () if cost is None else cost_lines(page, *cost):
             console.print(line)
         write_helpers(page, console)
     return images
@@ -211,10 +215,12 @@ def sentences(page: Page, length: int | None) -> Iterator[str]:
         yield from pattern_lines(example, span(largest_number(example), length, CELLS)[0])
 
 
-def cost_lines(page: Page) -> Iterator[str]:
+def cost_lines(page: Page, device: torch.device, autocast: AbstractContextManager[Any]) -> Iterator[str]:
     """Measure the time and memory of a page's first example at several lengths, and yield lines to print.
 
     page: the page.
+    device: the device to compute on.
+    autocast: the context of the computations.
     """
     for make in page.examples[:1]:
         example = make()
@@ -225,9 +231,10 @@ def cost_lines(page: Page) -> Iterator[str]:
         )
         for use in uses:
             yield ""
-            yield f"  measured on this machine{': ' * bool(use.place)}{use.place}"
+            where = "this machine" if device.type == "cpu" else f"{device} of this machine"
+            yield f"  measured on {where}{': ' * bool(use.place)}{use.place}"
             wide = f"width {getattr(example, 'd', use.width)}"
-            yield from (f"  {line.replace(f'width {WIDTH}', wide)}" for line in measure(use).lines())
+            yield from (f"  {line.replace(f'width {WIDTH}', wide)}" for line in measure(use, device, autocast).lines())
             return
 
 
