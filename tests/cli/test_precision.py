@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
-from kinformer.cli.support.load_model import DTYPES, load_model
+from kinformer.cli.support.load_model import DTYPES, load_model, with_autocast
+from kinformer.core.discover import examples, members
 from kinformer.lab.errors import UserError
 from tests.cli.folders import folder
 from tests.cli.test_commands import fails
@@ -103,3 +104,19 @@ def test_a_text_is_generated_and_measured_in_low_precision(
     ):
         assert run([*words, *low]) == 0, capsys.readouterr().err
     fails(capsys, ["show", "causal", "--precision", "bf16"], "--precision has no effect without --cost; leave it out")
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == "sinkhorn_encoder" else pytest.mark.prove) for name in members()]
+)
+def test_every_member_is_judged_in_low_precision(name: str) -> None:
+    make = next(example.make for place, example in examples("members") if place == name)
+    torch.manual_seed(0)
+    exact = make().eval()
+    batch = exact.sample(2, 24, 0)
+    full = exact.judge(batch).totals
+    for dtype in DTYPES.values():
+        low = with_autocast(copy.deepcopy(exact), dtype).judge(batch).totals  # type: ignore[operator]
+        for metric, (total, count) in full.items():
+            assert float(low[metric][0]) == pytest.approx(float(total), rel=0.05, abs=0.05 * float(count)), metric
