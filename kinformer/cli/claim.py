@@ -57,7 +57,7 @@ def claim(
         return
     if name not in sentences:
         raise UserError(
-            f"there is no claim {name!r}{suggest_names(name, sentences, '; kinformer claim lists them all')}"
+            f"there is no claim {name!r}{suggest_names(name, sentences, '; `kinformer claim` lists them all')}"
         )
 
     # imported here, so that --help and early errors do not wait for torch or rich

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from kinformer.cli.errors import ended_by, print_warnings
+from kinformer.cli.errors import ended_by, print_warnings, suggest_command
 from kinformer.cli.options import Data, Device, Json, Own, RunPrecision, Split, Trained, count, flag
 from kinformer.cli.support import option_checks
 from kinformer.lab.errors import FAILED, UserError, from_user
@@ -130,8 +130,9 @@ def build(
         print(json.dumps({**datastore_tables.describe_datastore(store, out), "seconds": round(seconds, 3)}, indent=2))
         return
     datastore_tables.print_datastore(store, out)
-    print(f"to search it: kinformer datastore search {out} --prompt TEXT", file=sys.stderr)
-    print(f"to let the model look it up: kinformer knn-lm {folder} --datastore {out} --data {data}", file=sys.stderr)
+    search_it = suggest_command("datastore search", out, "--prompt", "TEXT", member=member)
+    look_up = suggest_command("knn-lm", folder, "--datastore", out, "--data", data, member=member)
+    print(f"to search it: {search_it}\nto let the model look it up: {look_up}", file=sys.stderr)
 
 
 @datastore.command("index")

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import signal
 import sys
 import warnings
@@ -63,6 +64,18 @@ def refuse_useless(context: Any, why: str, *names: str, instead: str = "") -> No
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
             raise UserError(f"{spelled[name]} has no effect {why}; {advice}")
+
+
+def suggest_command(command: str, *words: object, member: str | None = None) -> str:
+    """Return a command that a user can copy, such as "kinformer generate runs/xl --prompt TEXT".
+
+    command: the name of the command, such as "datastore search".
+    words: its arguments and options; they are quoted for a shell if necessary.
+    member: the user's own member that built the model, as FILE.py:NAME, which the command then needs too; None for a
+        member of the library.
+    """
+    own = [] if member is None else ["--member", member]
+    return shlex.join(["kinformer", *command.split(), *map(str, words), *own])
 
 
 def refuse_no_folder(out: Path, option: str = "--out") -> None:

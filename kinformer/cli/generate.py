@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kinformer.cli.errors import print_warnings, refuse_useless
+from kinformer.cli.errors import print_warnings, refuse_useless, suggest_command
 from kinformer.cli.options import (
     LAST_SEED,
     SEED,
@@ -211,9 +211,9 @@ def generate(
                 generation.print_texts(starts, written, milliseconds)
     generation.report_layers(model, written, layers, "" if calibration is None else ", as calibrated")
     if calibration is None and layers_can_be_left(model):
-        find = f"kinformer calibrate {folder} --data KIND=PLACE"
+        find = suggest_command("calibrate", folder, "--data", "KIND=PLACE", member=member)
         print(
-            f"not calibrated: tokens exit early at the threshold that the member sets; {find} finds a tested one",
+            f"not calibrated: tokens exit early at the threshold that the member sets; `{find}` finds a tested one",
             file=sys.stderr,
         )
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kinformer.cli.errors import ended_by, print_warnings
+from kinformer.cli.errors import ended_by, print_warnings, suggest_command
 from kinformer.cli.options import LENGTH, MOST, Data, Device, Json, Own, RunPrecision, Trained, Window
 from kinformer.cli.support import option_checks
 from kinformer.lab.errors import FAILED, UserError, from_user
@@ -125,10 +125,8 @@ def knn_lm(
     except OSError as error:
         raise UserError(f"cannot write to {folder}: {error}", FAILED) from error
     if not as_json:
-        print(
-            f"the curves are in {folder / PICTURE}; to use it: kinformer generate {folder} --knn --prompt TEXT",
-            file=sys.stderr,
-        )
+        use_it = suggest_command("generate", folder, "--knn", "--prompt", "TEXT", member=member)
+        print(f"the curves are in {folder / PICTURE}; to use it: {use_it}", file=sys.stderr)
 
 
 @contextmanager

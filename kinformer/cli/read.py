@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kinformer.cli.errors import print_warnings
+from kinformer.cli.errors import print_warnings, suggest_command
 from kinformer.cli.options import Device, Json, Own, RunPrecision, Trained, flag
 from kinformer.lab.errors import FAILED, UserError, from_user
 
@@ -82,7 +82,8 @@ def read(
     print(
         f"{file}: {reading.tokens:,} tokens read in {clock(seconds)}; {state_bytes:,} bytes of decoding state in {save}"
     )
-    print(f"to continue from it: kinformer generate {folder} --state {save} --prompt TEXT", file=sys.stderr)
+    go_on = suggest_command("generate", folder, "--state", save, "--prompt", "TEXT", member=member)
+    print(f"to continue from it: {go_on}", file=sys.stderr)
 
 
 def _refuse_place(save: Path, overwrite: bool) -> None:

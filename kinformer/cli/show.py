@@ -1,16 +1,19 @@
 """The command `kinformer show`: explain a part, member, function, expression or topic, with pictures."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from kinformer.cli.errors import refuse_no_folder, refuse_useless
 from kinformer.cli.options import Device, RunPrecision, count, flag
+from kinformer.core.public_names import CONTRACTS
 from kinformer.lab.errors import UserError
 
 MOST = 2048
 KINDS = (".png", ".svg", ".pdf")
+TOPICS, DATA = ("topics", "topic"), ("data", "kinds of data", "data sets", "datasets", "dataset", "--data")
+COMMANDS = ("commands", "command", "cli", "command line", "help")
 
 
 def show(
@@ -56,14 +59,17 @@ def show(
         kinformer show sparse
     """
     # imported here, so that --help and early errors do not wait for torch or rich
-    from kinformer.cli.support.name_lookup import Topic, find_pages, refuse_unknown
+    from kinformer.cli.support.name_lookup import find_pages, refuse_unknown
+    from kinformer.cli.support.page import Topic
 
+    first = next((n for n, word in enumerate(words) if n and _is_keyword(word)), len(words))
+    name, keywords = _without_quotes(" ".join(words[:first])), tuple(words[first:])
+    if _print_list(ctx, name) and name not in CONTRACTS:  # some commands are functions too
+        return
     if not cost:
         refuse_useless(ctx, "without --cost", "device", "precision")
     if out is not None:
         _check(out)
-    first = next((n for n, word in enumerate(words) if n and _is_keyword(word)), len(words))
-    name, keywords = " ".join(words[:first]), tuple(words[first:])
     refuse_unknown(name)
 
     from kinformer.cli.support.load_model import device_and_autocast
@@ -79,6 +85,36 @@ def show(
     if out is not None:
         save_pictures(" ".join(words), images, out)
         print(f"\nthe pictures are in {out}")
+
+
+def _print_list(ctx: typer.Context, name: str) -> bool:
+    """Print all topics, the kinds of data or a command if the name stands for them; return False otherwise."""
+    from kinformer.cli.support import topic_list
+    from kinformer.cli.support.console import plain_console
+
+    command: Any = ctx.find_root().command
+    for word in name.split():
+        command = getattr(command, "commands", {}).get(word)
+    if command is None and name not in (*TOPICS, *DATA, *COMMANDS):
+        return False
+    refuse_useless(ctx, f"on {name!r}", "cost", "length", "out", instead="name a part or a member")
+    console = plain_console(soft_wrap=True)
+    if command is not None:
+        topic_list.print_command(name, command, console)
+    elif name in TOPICS:
+        topic_list.print_topics(console)
+    elif name in DATA:
+        topic_list.print_kinds_of_data(console)
+    else:
+        print(ctx.find_root().get_help())
+    return True
+
+
+def _without_quotes(name: str) -> str:
+    """Return a name without quotes around it, which a shell may have kept."""
+    name = name.strip()
+    quoted = len(name) > 2 and name[0] == name[-1] and name[0] in "'\"`"
+    return name[1:-1].strip() if quoted else name
 
 
 def _is_keyword(word: str) -> bool:

@@ -66,7 +66,7 @@ def test_the_threshold_is_kept_beside_the_weights_and_generate_leaves_by_it(
     report = capsys.readouterr()
     assert json.loads(report.out)["texts"][0]["layers"] == [3] * 6, "the member's own threshold is 1"
     assert (
-        f"not calibrated: tokens exit early at the threshold that the member sets; kinformer calibrate {out} --data"
+        f"not calibrated: tokens exit early at the threshold that the member sets; `kinformer calibrate {out} --data"
         in report.err
     )
 

@@ -12,9 +12,9 @@ from torch import Tensor
 from kinformer.cli.__main__ import run
 from kinformer.cli.support.docstrings import arguments, doc, heading
 from kinformer.cli.support.module_docs import public_parts
-from kinformer.cli.support.name_lookup import FOLDERS, Page, Topic, find_pages
+from kinformer.cli.support.name_lookup import find_pages
+from kinformer.cli.support.page import Page, Topic
 from kinformer.cli.support.show_page import pictures
-from kinformer.cli.support.topics import TOPICS
 from kinformer.core.discover import kinds, members, modules
 from kinformer.core.keyword_conditions import has_effect
 from kinformer.core.keywords import signature
@@ -86,7 +86,7 @@ def test_a_page_of_each_name_that_the_folders_hold() -> None:
     [
         ("mechanisms/lsh", "LSH(", "\n  LSH(2, 8, 4, 2)\n"),
         ("biases/masking", "_Decay(", "\n  FunctionMasking(lambda x: "),
-        ("depth/act", "_example(", "\n  from kinformer.nn.depth.act import ACT\n"),
+        ("depth/act", "_example(", "\n  from kinformer import ACT\n"),
     ],
 )
 def test_what_a_reader_is_told_to_write_names_nothing_that_a_file_keeps_to_itself(
@@ -114,16 +114,6 @@ def test_a_method_of_the_public_api(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Context has no 'of_sequense'; the nearest" in refused(capsys, "Context.of_sequense")
 
 
-def test_every_word_of_a_topic_leads_to_places_that_are_there() -> None:
-    places = {f"{kind}/{file}" for kind in (*kinds(), *FOLDERS) for file in modules(kind)}
-    for name, topic in TOPICS.items():
-        assert places.issuperset(topic.places), name
-        for word in (name, *TOPICS[name].also):
-            result = find_pages(word)
-            if isinstance(result, Topic):  # otherwise a file has the name
-                assert [entry.place for entry in result.places][: len(topic.places)] == list(topic.places)
-
-
 def test_topics_lead_where_a_reader_means(capsys: pytest.CaptureFixture[str]) -> None:
     assert "members/longformer" in (sparse := run_show(capsys, "sparse")) and "Strided(3)" in sparse
     halting = run_show(capsys, "halting", "--length", "5")
@@ -138,7 +128,7 @@ def test_topics_lead_where_a_reader_means(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_what_only_speaks_of_a_word_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "memories/compressive" in run_show(capsys, "Rae", "--length", "8")
+    assert "memories/compressive" in run_show(capsys, "Rae")
 
 
 def test_a_missing_name_lists_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,8 +138,11 @@ def test_a_missing_name_lists_the_nearest(capsys: pytest.CaptureFixture[str]) ->
         capsys, "Causal() & Bnad(3)"
     )
     assert "has no keyword 'dept'; the nearest is 'depth'" in refused(capsys, "gpt", "dept=3")
-    assert "keywords such as 'd=3' with 'lsh': only members, tasks and environments have keywords" in refused(
+    assert "wrong arguments in LSH(d=3): missing a required argument: 'heads'. Write LSH(heads, k_dim, " in refused(
         capsys, "lsh", "d=3"
+    )
+    assert "keywords such as 'd=3' with 'sparse': no part or member of this name takes keywords" in refused(
+        capsys, "sparse", "d=3"
     )
 
 
@@ -226,7 +219,7 @@ def test_a_docstring_is_taken_apart() -> None:
 
 
 def test_no_page_of_a_window_promises_a_cost() -> None:
-    for name in ("band", "block", "dilated", "longformer"):
+    for name in ("patterns/band", "patterns/block", "patterns/dilated", "members/longformer"):
         (page,) = [entry for entry in find_pages(name) if isinstance(entry, Page) and entry.heading.endswith(name)]
         text = " ".join(entry.__doc__ or "" for _, entry in page.main).lower()
         assert not any(word in text for word in ("linear cost", "same cost", "cheap", "faster", "long texts")), name
@@ -259,13 +252,16 @@ def test_numbers_are_those_of_a_loop(text: str) -> None:
 def test_an_expression_is_counted_and_drawn_in_labelled_pieces(capsys: pytest.CaptureFixture[str]) -> None:
     out = run_show(capsys, STRIDED)
     read = parse(STRIDED).matrix(24)
-    assert f"keys per query   {read.sum() / 24:.4g} (1 to 10) of 24" in out
-    shares = re.search(r"work .*: (\S+) at 1,024, (\S+) at 4,096, (\S+) at 16,384 tokens", out)
+    assert "counted on a row of 24 positions" in out
+    assert f"keys per query   {read.sum() / 24:.4g} on average, from 1 to 10" in out
+    parts = [float(number) for number in re.findall(r"(\S+) of the 7.833 keys: ", out)]
+    assert len(parts) == 2 and sum(parts) == pytest.approx(7.833, abs=2e-3)  # the pieces make up the whole
+    shares = re.search(r"computation .*: (\S+) at 1,024, (\S+) at 4,096, (\S+) at 16,384 tokens", out)
     assert shares is not None
     first, second, third = map(float, shares.groups())
     assert 1 > first > second > third > 0  # sparser, the longer the row
-    assert f"{read.float().mean():.1%} of the full matrix" in out and "every earlier position in 2 layers" in out
-    assert "Near(back=8, ahead=0)" in out and "Residue(n=8, back=all, ahead=0)" in out
+    assert f"{read.float().mean():.1%} of all pairs" in out and "every earlier position through 2 layers" in out
+    assert "window (8 back, 0 ahead)" in out and "multiples of 8 (all back, 0 ahead)" in out
     (picture,) = who_reads.pictures(parse(STRIDED), None)
     (panel,) = picture.panels
     assert torch.equal(panel.kind > 0, read)
@@ -275,7 +271,7 @@ def test_an_expression_is_counted_and_drawn_in_labelled_pieces(capsys: pytest.Ca
 
 
 def test_reaching_nothing_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "100.0% of pairs" not in (out := run_show(capsys, "Strided(3)")) and "in any number of layers" in out
+    assert "100.0% of pairs" not in (out := run_show(capsys, "Strided(3)")) and "through any number of layers" in out
     assert count_pattern(Strided(3), 24).reached == pytest.approx(1 / 3)
 
 

@@ -8,8 +8,8 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from kinformer.attend.pattern_parts import parts
-from kinformer.core.layout import Layout
 from kinformer.core.pattern import Heads, Pattern
+from kinformer.lab.cost.sparsity import layout_words
 from kinformer.nn.depth.global_ends import GlobalEnds
 from kinformer.nn.depth.global_nodes import GlobalNodes
 from kinformer.nn.mechanisms.merged import Merged
@@ -50,7 +50,7 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
     """
     if isinstance(example, Pattern):
         pieces = parts(example, 1024)
-        named = [(_layout_words(call.layout), call.where) for call in pieces] if len(pieces) > 1 else [("", example)]
+        named = [(layout_words(call.layout), call.where) for call in pieces] if len(pieces) > 1 else [("", example)]
         yield _picture(
             f"which keys each query reads: {short_repr(example)}",
             [PanelPlan("", named, range(HEADS))],
@@ -171,7 +171,3 @@ def _of_head(plan: PanelPlan) -> PanelPlan:
         for name, pattern in plan.sets
     ]
     return plan._replace(title=f"{plan.title} head {head}".strip(), sets=sets)
-
-
-def _layout_words(layout: Layout) -> str:
-    return repr(layout).replace("=inf", "=all")
