@@ -145,7 +145,8 @@ def write_topic(topic: Topic, console: Console) -> None:
     for entry in topic.places:
         for n, line in enumerate(textwrap.wrap(entry.sentence, max(NARROW // 2, width - size - 4))):
             console.print(f"  {entry.place if n == 0 else '':<{size}}  {line}")
-    first = [f"kinformer show {topic.places[0].place}"] if topic.places else []
+    shows = any(command.startswith("kinformer show") for command in topic.commands)
+    first = [f"kinformer show {topic.places[0].place}"] if topic.places and not shows else []
     console.print("\ntry:" if topic.places else "try:")
     for command in (*first, *topic.commands):
         console.print(f"  {command}")
