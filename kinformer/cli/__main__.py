@@ -57,7 +57,7 @@ class GroupedCommands(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands into the help text, under the headings of `COMMANDS_BY_PURPOSE`."""
-        commands = [(name, command) for name in self.list_commands(ctx) if (command := self.get_command(ctx, name))]
+        commands: list[tuple[str, Any]] = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         widest = max(len(name) for name, _ in commands)
         for heading in dict.fromkeys(command.rich_help_panel for _, command in commands):
             with formatter.section(heading):

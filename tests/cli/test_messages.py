@@ -1,18 +1,32 @@
 """Messages of every command: one short line for any value, and suggested commands that run as they are printed."""
 
+import ast
+import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from kinformer.checkpoint.checkpoint import save
 from kinformer.cli.__main__ import COMMANDS, run
 from kinformer.cli.errors import LONGEST, shorten_values
+from kinformer.core.module_import import PACKAGE, load_user_module
 from tests.cli.folders import folder
+from tests.cli.test_topics import parses
 
 WORD = "x" * 10_000
 SPACED = "a b " * 2_500
 SHORT = 500  # characters of a message
+OWN_MEMBER = """
+from kinformer import gpt, member
+
+@member
+def mine(d: int = 16):
+    return gpt(d=d, depth=1, heads=2, length=32)
+"""
 
 
 def commands(group: Any = COMMANDS, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -41,6 +55,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         "kind": ["members"],
         "name": ["bigbird_paths"],
         "file": [file],
+        "target": [file],
         "store": [file],
         "--data": ["--data", data],
         "--out": ["--out", f"{base}/out"],
@@ -59,7 +74,8 @@ def line(words: tuple[str, ...], long: Any, value: str, world: dict[str, list[st
     needed = [param for param in BY_WORDS[words].params if param.required and param is not long]
     if words[0] in ("train", "compare"):
         needed += [param for param in BY_WORDS[words].params if param.name == "steps" and param is not long]
-    options, arguments = [], []
+    options: list[tuple[int, list[str]]] = []
+    arguments: list[tuple[int, list[str]]] = []
     for param in [*needed, long]:
         is_option = param.param_type_name == "option"
         words_of_it = world[param.opts[0] if is_option else param.name] if param is not long else [value]
@@ -103,6 +119,60 @@ def test_a_value_of_ten_thousand_letters_gives_one_short_line(
     said = [text for text in err.splitlines() if text.startswith("kinformer: ")]
     assert code in (0, 1, 2) and len(said) == (code != 0), err[:2000]
     assert all(len(text) < SHORT for text in err.splitlines()), err[:2000]
+
+
+def placed_commands(module: Path) -> Iterator[str]:
+    """The commands in backticks in the messages of a file, with {} for values that are filled in at run time."""
+    tree = ast.parse(module.read_text(encoding="utf-8"))
+    no_messages = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
+    no_messages |= {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            text = "".join(part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in no_messages:
+            text = node.value
+        else:
+            continue
+        yield from re.findall(r"`(kinformer [^`]*)`", " ".join(text.split()))
+
+
+NAMED = {"kinformer show MEMBER": "kinformer show gpt", "kinformer show WORD": "kinformer show sparse"}
+SUGGESTED = sorted({command for file in PACKAGE.rglob("*.py") for command in placed_commands(file)})
+
+
+@pytest.mark.parametrize("command", SUGGESTED)
+def test_a_command_in_a_message_is_understood(command: str, tmp_path: Path) -> None:
+    """A bare name of a command refers to it; everything longer must parse."""
+    words = shlex.split(NAMED.get(command, command.replace("{}", "gpt")))[1:]
+    group: Any = COMMANDS
+    while words and hasattr(group, "commands"):
+        assert words[0] in group.commands, command
+        group = group.commands[words.pop(0)]
+    if words:
+        parses(shlex.split(NAMED.get(command, command.replace("{}", "gpt")))[1:], tmp_path)
+
+
+def test_hints_for_a_model_of_ones_own_member_run_as_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(OWN_MEMBER)
+    Path("text.txt").write_bytes(b"the cat sat on the mat. " * 40)
+    torch.manual_seed(0)
+    save(load_user_module("mine.py").mine(), "run")
+    own = ["--member", "mine.py:mine"]
+    hints: list[str] = []
+    for words in (
+        ["datastore", "build", "run", "--data", "text=text.txt", "--out", "store"],
+        ["knn-lm", "run", "--datastore", "store", "--data", "text=text.txt", "--k", "2"],
+        ["read", "run", "text.txt", "--save", "state"],
+    ):
+        assert run([*words, *own]) == 0
+        hints += re.findall(r"^.*: (kinformer .*)$", capsys.readouterr().err, re.MULTILINE)
+    assert [hint.split()[1] for hint in hints] == ["datastore", "knn-lm", "generate", "generate"]
+    for hint in hints:
+        more = ["--tokens", "2"] if "generate" in hint else []
+        assert run([*shlex.split(hint)[1:], *more]) == 0, (hint, capsys.readouterr().err)
 
 
 def test_long_values_are_cut_in_their_middle(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 from time import monotonic
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -110,14 +111,13 @@ def _call(
 
 def _to_device(batch: InputBatch, device: torch.device | str) -> InputBatch:
     """Return a batch with its tensors, and the tensors of its patterns, on a device."""
-    values = {field.name: getattr(batch, field.name) for field in dataclasses.fields(batch)}
-    moved = {name: value.to(device) for name, value in values.items() if isinstance(value, Tensor)}
-    narrowed = {
-        name: map_tensors(value, lambda tensor: tensor.to(device))
-        for name, value in values.items()
-        if isinstance(value, Pattern)
-    }
-    return dataclasses.replace(batch, **moved, **narrowed)
+
+    def move(value: Any) -> Any:
+        if isinstance(value, Pattern):
+            return map_tensors(value, lambda tensor: tensor.to(device))
+        return value.to(device) if isinstance(value, Tensor) else value
+
+    return InputBatch(*(move(getattr(batch, field.name)) for field in dataclasses.fields(batch)))
 
 
 def power(values: Sequence[float]) -> float | None:

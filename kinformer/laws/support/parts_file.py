@@ -79,7 +79,7 @@ def read_parts(text: str, member: Callable[..., Any] | None = None) -> PartsFile
 
 def _without_examples(path: Path, module: ModuleType, name: str) -> JudgedPart | None:
     """Return a part of a file without EXAMPLES that can be built without arguments, such as a member; else None."""
-    build = getattr(module, name, None)
+    build: Any = getattr(module, name, None)
     is_of_file = callable(build) and build.__module__ == module.__name__ and not inspect.isabstract(build)
     if hasattr(module, "EXAMPLES") or not is_of_file:
         return None
