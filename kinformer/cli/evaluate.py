@@ -137,7 +137,7 @@ def evaluate(
         evaluate_split,
         refuse_picture,
         row_length,
-        sentence,
+        score_table,
         value_of_all_layers,
     )
     from kinformer.cli.support.load_model import load_model, with_datastore
@@ -173,6 +173,6 @@ def evaluate(
         exits = {} if calibrated is None else {"threshold": calibrated["threshold"]}
         print(json.dumps({**about, **of, **exits, **result}, indent=2))
         return
-    for part, score in scores.items():
-        print(f"{folder}: {sentence(dataset, part, score)}")
+    print(f"{folder}: {model.member.name} on {dataset.name}")
+    print(*score_table(dataset, scores), sep="\n")
     print(*tables(heads), sep="\n", end="\n" if heads else "")
