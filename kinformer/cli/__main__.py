@@ -18,6 +18,7 @@ from kinformer.cli.advise import advise
 from kinformer.cli.calibrate import calibrate
 from kinformer.cli.check import check
 from kinformer.cli.claim import claim
+from kinformer.cli.classify import classify
 from kinformer.cli.compare import compare
 from kinformer.cli.cost import cost
 from kinformer.cli.datastore import datastore
@@ -46,7 +47,7 @@ CLOSE = 0.8  # difflib's ratio from which an unknown option counts as a typing e
 COMMANDS_BY_PURPOSE: dict[str, tuple[Callable[..., Any], ...]] = {
     "Learn": (list_parts, show, claim),
     "Choose, train and compare": (advise, cost, train, compare, evaluate),
-    "Use a trained model": (generate, read, fill, forecast, play, calibrate, knn_lm),
+    "Use a trained model": (generate, read, fill, classify, forecast, play, calibrate, knn_lm),
     "Build parts of your own": (check,),
 }
 NAMES = {list_parts: "list", knn_lm: "knn-lm"}  # other commands have the names of their functions
@@ -55,8 +56,11 @@ NAMES = {list_parts: "list", knn_lm: "knn-lm"}  # other commands have the names 
 class GroupedCommands(TyperGroup):
     """The command `kinformer`, whose help lists the commands by what a user wants to do."""
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands into the help text, under the headings of `COMMANDS_BY_PURPOSE`."""
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands into the help text, under the headings of `COMMANDS_BY_PURPOSE`.
+
+        The text above them names the only option, --version.
+        """
         commands: list[tuple[str, Any]] = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         widest = max(len(name) for name, _ in commands)
         for heading in dict.fromkeys(command.rich_help_panel for _, command in commands):
@@ -106,7 +110,9 @@ def describe_program(
         kinformer train llama --data text=stdlib --minutes 3 --out runs/llama
         kinformer generate runs/llama --prompt "def main("
 
-    `kinformer show topics` lists what it knows; COMMAND --help explains more.
+    \b
+    `kinformer COMMAND --help` explains a command, and `show topics` the ideas.
+    `kinformer --version` prints the version.
     """
 
 

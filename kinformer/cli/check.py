@@ -29,7 +29,7 @@ def check(
     ] = None,
     member: Own = None,
 ) -> int:
-    """Test a part or member of your own, or a trained model, against every law.
+    """Test a part, a member or a trained model against every law.
 
     \b
     Examples:

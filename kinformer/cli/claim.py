@@ -36,17 +36,17 @@ def claim(
 ) -> None:
     """Measure a claim of a paper, and report whether it holds.
 
-    Each measurement has a threshold that was fixed beforehand. The command writes NAME.txt with the numbers and
-    NAME.png with a picture, and prints a verdict. The verdict "holds" means that each measured effect exceeds two
-    standard errors over the seeds and meets its threshold. "does not hold" means that a threshold is missed by more
-    than two standard errors. "not resolved" means that neither is the case.
-
     \b
     Examples:
         # List all claims
         kinformer claim
         # Measure one of them
         kinformer claim bigbird_paths --seeds 5
+
+    Each measurement has a threshold that was fixed beforehand. The command writes NAME.txt with the numbers and
+    NAME.png with a picture, and prints a verdict. The verdict "holds" means that each measured effect exceeds two
+    standard errors over the seeds and meets its threshold. "does not hold" means that a threshold is missed by more
+    than two standard errors. "not resolved" means that neither is the case.
     """
     sentences = first_sentences("claims", "claim")
     if name is None:

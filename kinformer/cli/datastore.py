@@ -66,19 +66,19 @@ def build(
 ) -> None:
     """Build a datastore from a text.
 
-    A datastore holds a pair for every token of the text: the model's inner state at the token, which is the key, and
-    the token that follows. `kinformer knn-lm` lets the model look up this datastore. The datastore works only with the
-    weights and the tokenizer that built it.
-
-    If the build is killed or the disk is full, at most one shard is lost, which is 64 MiB of keys. With --resume the
-    build continues after the last complete shard, and the files are the same as without the interruption.
-
     \b
     Examples:
         kinformer datastore build runs/llama --data text=PATH --out runs/store
         # With an index, which makes searches faster
         kinformer datastore build runs/llama --data text=PATH --out runs/store2 \\
             --index hnsw
+
+    A datastore holds a pair for every token of the text: the model's inner state at the token, which is the key, and
+    the token that follows. `kinformer knn-lm` lets the model look up this datastore. The datastore works only with the
+    weights and the tokenizer that built it.
+
+    If the build is killed or the disk is full, at most one shard is lost, which is 64 MiB of keys. With --resume the
+    build continues after the last complete shard, and the files are the same as without the interruption.
     """
     # imported here, so that --help and early errors do not wait for torch or rich
     from kinformer.cli.support import datastore_tables
@@ -148,14 +148,14 @@ def index_keys(
 ) -> None:
     """Build an index that makes searches of a datastore faster.
 
-    From then on, searches use the index, which may miss some of the nearest keys. The command prints which share of the
-    16 nearest keys the index finds. The distances of the keys that it finds are exact. The index is stored beside the
-    keys, and `datastore build --append` removes it.
-
     \b
     Examples:
         kinformer datastore index runs/store hnsw
         kinformer datastore index runs/store ivf:lists=64,probes=4
+
+    From then on, searches use the index, which may miss some of the nearest keys. The command prints which share of the
+    16 nearest keys the index finds. The distances of the keys that it finds are exact. The index is stored beside the
+    keys, and `datastore build --append` removes it.
     """
     from kinformer.cli.support import datastore_tables
 
@@ -205,12 +205,12 @@ def search(
 ) -> None:
     """Show the keys of a datastore that are nearest to a prompt.
 
-    A key is the model's inner state at a token of the stored text. The prompt is compared by the state at its last
-    token. Each line shows the distance of a key, the text around its token, and in brackets the token that followed.
-
     \b
     Examples:
         kinformer datastore search runs/store --prompt "import "
+
+    A key is the model's inner state at a token of the stored text. The prompt is compared by the state at its last
+    token. Each line shows the distance of a key, the text around its token, and in brackets the token that followed.
     """
     from kinformer.cli.support import datastore_tables
 

@@ -34,14 +34,14 @@ def fill(
 ) -> None:
     """Fill in the gaps of a text with a masked model.
 
+    \b
+    Examples:
+        kinformer fill runs/bert --text "the wh_le" --best 3
+
     Each gap, which is written _, is one token: a byte, unless the model was trained with a tokenizer. The command shows
     the likeliest tokens for each gap. Their probabilities are computed while all gaps are still empty. Below them it
     prints the text with all gaps filled in one after the other, the most certain first. So each token that is filled in
     helps to find the later ones.
-
-    \b
-    Examples:
-        kinformer fill runs/bert --text "the wh_le" --best 3
     """
     # imported here, so that --help and early errors do not wait for torch or rich
     from kinformer.cli.support.load_model import load_model

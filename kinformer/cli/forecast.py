@@ -37,17 +37,17 @@ def forecast(
 ) -> None:
     """Forecast the next rows of a time series.
 
+    \b
+    Examples:
+        kinformer forecast runs/series --data series=ETTh1.csv --out next.csv
+        kinformer forecast runs/series --data series=ETTh1.csv --out windows.png
+
     --out FILE.csv writes the rows that follow the last row of the file, in the units of the file. If the file has
     dates, the new rows have them too. The file needs only as many rows as the model reads before a forecast.
 
     --out FILE.png draws windows of a split, for up to four of the forecast columns. Each window shows the known rows,
     the true next rows and the forecast of the model. It also shows three simple forecasts: a linear map, the last row
     repeated, and the last season repeated.
-
-    \b
-    Examples:
-        kinformer forecast runs/series --data series=ETTh1.csv --out next.csv
-        kinformer forecast runs/series --data series=ETTh1.csv --out windows.png
     """
     if out.suffix not in (".csv", ".png"):
         raise UserError(f"wrong --out: got {out}, expected FILE.csv for the next rows or FILE.png for a picture")

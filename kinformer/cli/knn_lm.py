@@ -74,6 +74,12 @@ def knn_lm(
 ) -> None:
     """Tune a kNN-LM: a trained model that looks up a datastore.
 
+    \b
+    Examples:
+        kinformer datastore build runs/xl --data text=PATH --out runs/store
+        kinformer knn-lm runs/xl --datastore runs/store --data text=PATH
+        kinformer generate runs/xl --knn --prompt "Who"
+
     A kNN-LM mixes two probabilities of the next token: the probability by the model, and the frequency of the token
     after similar contexts in the datastore. No weights are trained. The command chooses the three numbers of a grid
     that give the fewest bits per byte on validation data, in one pass. They are the weight of the datastore (lambda),
@@ -85,12 +91,6 @@ def knn_lm(
     use them with --knn. They search with the index from `kinformer datastore index`, or exactly if there is none.
     Before it starts, the command prints how many keys it searches, how often, and about how long that takes. A smaller
     --bytes takes less time.
-
-    \b
-    Examples:
-        kinformer datastore build runs/xl --data text=PATH --out runs/store
-        kinformer knn-lm runs/xl --datastore runs/store --data text=PATH
-        kinformer generate runs/xl --knn --prompt "Who"
     """
     # imported here, so that --help and early errors do not wait for torch or rich
     from kinformer.cli.support import knn_lm_tuning

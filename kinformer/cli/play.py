@@ -61,6 +61,12 @@ def play(
 ) -> None:
     """Play episodes with a trained agent, or with random actions.
 
+    \b
+    Examples:
+        kinformer play runs/dt --env CartPole-v1 --return 500 --return 100
+        # Save 50 episodes of random actions as training data
+        kinformer play --env Pendulum-v1 --episodes 50 --save chance.npz
+
     A decision_transformer aims at a target return, the sum of rewards of an episode. It plays --episodes for each
     --return, and after each reward it aims at the part that is still missing. Without --return it aims at the highest
     return of its training data. Other agents take no --return.
@@ -76,12 +82,6 @@ def play(
 
     If an environment fails, the command ends with an error. Episodes that had ended before are reported and saved.
     After Ctrl-C they are reported and saved too, without pictures.
-
-    \b
-    Examples:
-        kinformer play runs/dt --env CartPole-v1 --return 500 --return 100
-        # Save 50 episodes of random actions as training data
-        kinformer play --env Pendulum-v1 --episodes 50 --save chance.npz
     """
     if save is not None and save.suffix != ".npz":
         raise UserError(f"wrong --save: got {save}, expected a name that ends in .npz; give FILE.npz")

@@ -36,14 +36,14 @@ def read(
 ) -> None:
     """Read a long text once, and save the model's decoding state.
 
-    The decoding state is all that the model keeps of a text, such as keys and values. `kinformer generate --state FILE`
-    continues from it, as often as you like, with the same result as if the model had read the text again. The state
-    works only with the weights that made it. The file has the safetensors format, with a JSON header.
-
     \b
     Examples:
         kinformer read runs/xl long.txt --save long.state
         kinformer generate runs/xl --state long.state --prompt "Who"
+
+    The decoding state is all that the model keeps of a text, such as keys and values. `kinformer generate --state FILE`
+    continues from it, as often as you like, with the same result as if the model had read the text again. The state
+    works only with the weights that made it. The file has the safetensors format, with a JSON header.
     """
     # imported here, so that --help and early errors do not wait for torch or rich
     from kinformer.checkpoint import decompress as unpacked

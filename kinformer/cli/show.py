@@ -45,9 +45,6 @@ def show(
 ) -> None:
     """Explain a part or member, and draw its attention pattern.
 
-    A part is a building block of models, and a member is a named model. The page has the description, the equation and
-    the arguments, and pictures of the keys that each query attends to. Helper classes of the part come last.
-
     \b
     Examples:
         kinformer show band
@@ -57,6 +54,9 @@ def show(
         kinformer show 'Causal() & (Band(8) | Strided(8))' --out pattern.png
         # A topic: which parts and members there are
         kinformer show sparse
+
+    A part is a building block of models, and a member is a named model. The page has the description, the equation and
+    the arguments, and pictures of the keys that each query attends to. Helper classes of the part come last.
     """
     # imported here, so that --help and early errors do not wait for torch or rich
     from kinformer.cli.support.name_lookup import find_pages, refuse_unknown

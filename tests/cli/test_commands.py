@@ -60,6 +60,9 @@ LISTS = [
     ["list", "--help"],
     ["list"],
     ["claim"],
+    ["show", "topics"],
+    ["show", "data"],
+    ["show", "compare"],
     ["--version"],
 ]
 EARLY = {
@@ -91,8 +94,10 @@ EARLY = {
     "betas=(0.9, 1.0): give two numbers": "train gpt --data text=stdlib --out x --steps 1 --betas 0.9,1",
     "wrong --betas: got 0.9;0.98, expected two": "train gpt --data text=stdlib --out x --steps 1 --betas 0.9;0.98",
     "eps=0.0: give a number above 0": "train gpt --data text=stdlib --out x --steps 1 --eps 0",
+    "wrong --precision: got 'bf17', expected fp32": "generate {model} --prompt a --precision bf17",
+    "give one of --text TEXT and --texts FILE": "classify {model}",
     "'--split': 'foo' is not one of 'train', 'valid'": "evaluate {model} --data text=stdlib --split foo",
-    "there is no claim 'nothing'; kinformer claim lists": "claim nothing",
+    "there is no claim 'nothing'; `kinformer claim` lists": "claim nothing",
     "there is no kind 'pattern'": "list pattern",
     "'bnad'; the nearest is 'Band'": "show bnad",
     "No such command 'trian'": "trian gpt",
@@ -389,7 +394,7 @@ def test_what_is_missing_is_named(capsys: pytest.CaptureFixture[str], tmp_path: 
     fails(
         capsys,
         ["train", "gpt", "--steps", "1"],
-        "Missing option '--data'. Expected: Data as KIND=PLACE, with options after commas: text=stdlib; text=PATH",
+        "Missing option '--data'. Expected: Data as KIND=PLACE, with options after commas: text=stdlib; text=PATH,",
     )
     fails(capsys, ["train"], "Missing argument")
     fails(capsys, ["generate", str(tmp_path), "--prompt", "x"], "it has no config.json")

@@ -20,6 +20,10 @@ from tests.cli.test_topics import parses
 WORD = "x" * 10_000
 SPACED = "a b " * 2_500
 SHORT = 500  # characters of a message
+OF_THIS_PART = (
+    *("show", "check", "claim", "evaluate", "generate", "read", "fill", "classify", "forecast", "calibrate", "play"),
+    *("knn-lm", "datastore build", "datastore index", "datastore info", "datastore search"),
+)
 OWN_MEMBER = """
 from kinformer import gpt, member
 
@@ -183,3 +187,26 @@ def test_long_values_are_cut_in_their_middle(tmp_path: Path) -> None:
     whole.mkdir()
     assert shorten_values(f"{whole} is empty") == f"{whole} is empty"  # a user may have to copy it
     assert "..." in shorten_values(f"{whole}/none is missing")
+
+
+def help_of(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
+    capsys.readouterr()
+    assert run([*words, "--help"]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def test_the_help_groups_the_commands_by_what_a_visitor_wants(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = help_of(capsys)
+    assert len(lines) <= 40 and max(map(len, lines)) <= 80
+    headings = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
+    assert headings == ["Learn:", "Choose, train and compare:", "Use a trained model:", "Build parts of your own:"]
+    below = lines[lines.index("Learn:") :]
+    assert {line.split()[0] for line in below if line.startswith("  ")} == set(COMMANDS.commands)  # type: ignore[attr-defined]
+    assert any("--version" in line for line in lines)
+
+
+@pytest.mark.parametrize("words", OF_THIS_PART)
+def test_help_is_short_and_begins_with_examples(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = help_of(capsys, *words.split())
+    examples = next(n for n, line in enumerate(lines) if line.strip() == "Examples:")
+    assert len(lines) <= 82 and examples <= 5, (len(lines), examples)
