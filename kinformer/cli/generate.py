@@ -103,8 +103,8 @@ def generate(
         # Pictures
         kinformer generate runs/pictures --out FILE.png --pictures 36
 
-    A single --prompt is printed with its continuation while the model generates. With --prompts FILE, each line is
-    continued as it would be alone, with a --seed one higher than the line before. With --json, tokens and
+    A single --prompt is printed with its continuation while the model generates. With --prompts FILE, the
+    other lines do not change the text of a line, and each line has the next --seed. With --json, tokens and
     log-probabilities are printed too. Bytes that are not UTF-8 are shown as �, and on a terminal control characters
     too.
 

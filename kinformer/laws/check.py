@@ -18,7 +18,9 @@ from kinformer.laws.support.verdicts import JudgedPart, Verdict, laws, unjudged_
 
 
 def check(part_or_path: Any, *, law: str | Sequence[str] | None = None) -> list[Verdict]:
-    """Test a part or a trained model for the laws (properties that every part must have); return a verdict per law.
+    """Test a part or a trained model for the laws, and return one verdict per law.
+
+    A law is a property that every part must have.
 
     Use it in a test or a notebook, while you write a part of your own, or on a model that you have trained.
 

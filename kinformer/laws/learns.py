@@ -1,6 +1,7 @@
-"""Law learns, a learnability probe: a member learns to copy tokens from as far back as it reads, no further.
+"""Law learns, a learnability probe: a member learns to copy tokens from as far back as it reads.
 
-A member is a named model. It must not learn to copy if a pattern in `ctx.only` lets each token attend only to itself.
+A member is a named model. It must not learn to copy from further back, nor if a pattern in `ctx.only` lets each token
+attend only to itself.
 """
 
 import inspect

@@ -94,7 +94,7 @@ def test_windows_lanes_and_the_first_bytes(tmp_path: Path, text: Path, capsys: p
     table = {line.split("  ")[1]: line.split() for line in rows}
     assert table["bits per byte"][3:] == [f"{evaluate(model, data.test, 16).value:.4f}", "lower", "is", "better"]
     assert table["perplexity"][0] == "perplexity" and table["predictions"][-1] == "239"
-    assert table["bytes"] == ["bytes", "240", "of", "4,800", "in", "the", "text"]
+    assert table["bytes"] == ["bytes", "240", "the", "whole", "text", "has", "4,800"]
 
 
 def test_every_split_at_once_is_each_by_itself(tmp_path: Path, text: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,7 +132,7 @@ def test_bytes_of_a_text_lie_all_over_a_split(
     assert spread["measured"] == "60 bytes in 3 pieces, spread over test"
     assert first["measured"] == "the first 60 bytes of test"
     assert run(["evaluate", *map(str, base)]) == 0
-    assert capsys.readouterr().out.endswith(f" of 4,800 in the text\n  measured on {spread['measured']}\n")
+    assert capsys.readouterr().out.endswith(f" the whole text has 4,800\n  measured on {spread['measured']}\n")
 
 
 def test_a_memory_is_longer_than_in_training(tmp_path: Path, text: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -194,7 +194,7 @@ def test_spans_that_heads_have_learned_are_told_and_drawn(
     assert splits["train"]["heads"] == splits["test"]["heads"] == heads
     picture = tmp_path / "spans.png"
     assert run(["evaluate", *map(str, base), "--out", str(picture)]) == 0
-    table = capsys.readouterr().out.partition(" in the text\n")[2].splitlines()[1:]
+    table = capsys.readouterr().out.partition("of test\n")[2].splitlines()
     assert [line.split() for line in table] == [
         ["span", "of", "each", "head,", "positions"],
         ["layer", "head", "1", "head", "2"],

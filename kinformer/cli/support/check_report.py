@@ -55,7 +55,7 @@ HINT_LENGTH = 64  # positions on which a pattern is compared with its own reach(
 
 
 def judge_target(target: str, member: str | None, law: list[str] | None, seconds: float, out: Path | None) -> int:
-    """Test the examples of a file, or a trained model, by the laws, print a report, and return the exit code.
+    """Test a file or a trained model by the laws, print a report, and return the exit code.
 
     target: path of a Python file with EXAMPLES, FILE.py:Name for one of its parts, or the folder of a trained model.
     member: the user's own member that built the trained model, as FILE.py:NAME; None for a member of the library.

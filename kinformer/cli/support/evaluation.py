@@ -166,7 +166,7 @@ def score_table(data: Any, scores: dict[str, dict[str, Any]]) -> list[str]:
     if isinstance(data, TextData):
         whole = sum(len(getattr(data, name)) for name in ("train", "valid", "test"))
         parts = [data.part(split) for split in scores]
-        rows.append((parts[0].unit, [f"{len(part.tokens):,}" for part in parts], f"of {whole:,} in the text"))
+        rows.append((parts[0].unit, [f"{len(part.tokens):,}" for part in parts], f"the whole text has {whole:,}"))
     names, columns, notes = zip(*rows, strict=True)
     sizes = [max(map(len, column)) for column in zip(scores, *columns, strict=True)]
     wide = max(map(len, names))

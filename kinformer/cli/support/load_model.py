@@ -77,9 +77,9 @@ def load_model(
 
 
 def with_autocast(model: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """Return a model whose public methods compute under autocast, and nothing else does.
+    """Return a model whose public methods compute under autocast.
 
-    The search in a datastore and the baselines of a measurement keep their full precision.
+    Computations outside of the model, such as the search in a datastore, keep their full precision.
 
     model: the model; its class becomes a subclass.
     dtype: number format of its matrix products.

@@ -1,4 +1,4 @@
-"""Lists that `kinformer show` prints without torch: all topics, the kinds of data, and a command in short."""
+"""Lists that `kinformer show` prints without torch: topics, kinds of data, and a command in short."""
 
 import inspect
 import textwrap

@@ -1,4 +1,4 @@
-"""Pages of `kinformer show` for what a user types: expressions, calls such as LSH(2, 8, 4, 2), and own files."""
+"""Pages of `kinformer show` for typed text: expressions, calls such as LSH(2, 8), and own files."""
 
 import ast
 import inspect
@@ -53,7 +53,7 @@ def expression_page(text: str) -> Page:
 def called_class(text: str) -> str | None:
     """Return the name of the class that a text calls, such as "LSH" in "LSH(2, 8, 4, 2)".
 
-    text: what the user typed.
+    text: the text that the user typed.
 
     The result is None for an expression of patterns, and for anything else that is no call of a class of the library.
     """

@@ -1,4 +1,4 @@
-"""What `kinformer check` tests: the EXAMPLES of a user's Python file, or a trained model; else a one-line error."""
+"""Parts that `kinformer check` tests: the EXAMPLES of a user's Python file, or a trained model."""
 
 import copy
 import inspect

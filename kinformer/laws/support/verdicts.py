@@ -43,7 +43,7 @@ class Verdict:
 
     @property
     def is_probe(self) -> bool:
-        """True for a learnability probe, a law that trains a tiny copy of a model and never fails `kinformer check`."""
+        """True for a learnability probe, which trains a tiny copy of a model and fails no check."""
         return getattr(laws().get(self.law), "PROBE", False)
 
 
