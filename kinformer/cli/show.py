@@ -88,14 +88,14 @@ def show(
 
 
 def _print_list(ctx: typer.Context, name: str) -> bool:
-    """Print all topics, the kinds of data or a command if the name stands for them; return False otherwise."""
+    """Print topics, kinds of data, a command, a claim or a law if the name stands for it; else return False."""
     from kinformer.cli.support import topic_list
     from kinformer.cli.support.console import plain_console
 
     command: Any = ctx.find_root().command
     for word in name.split():
         command = getattr(command, "commands", {}).get(word)
-    if command is None and name not in (*TOPICS, *DATA, *COMMANDS):
+    if command is None and name not in (*TOPICS, *DATA, *COMMANDS) and not topic_list.is_claim_or_law(name):
         return False
     refuse_useless(ctx, f"on {name!r}", "cost", "length", "out", instead="name a part or a member")
     console = plain_console(soft_wrap=True)
@@ -105,8 +105,10 @@ def _print_list(ctx: typer.Context, name: str) -> bool:
         topic_list.print_topics(console)
     elif name in DATA:
         topic_list.print_kinds_of_data(console)
-    else:
+    elif name in COMMANDS:
         print(ctx.find_root().get_help())
+    else:
+        topic_list.print_claim_or_law(name, console)
     return True
 
 

@@ -154,6 +154,72 @@ def test_an_environment_shows_its_first_steps(capsys: pytest.CaptureFixture[str]
     assert "actions: Discrete(2)" in run_show(capsys, "masked_cartpole")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("band", "2", "0"),
+        ("band(2, 0)",),
+        ("Band", "2", "0"),
+        ("band", "left=2", "right=0"),
+        ("patterns/band", "2", "0"),
+        ("band 2, 0",),
+        ("'Band(2, 0)'",),
+        ("Band(2, right=0)",),
+    ],
+)
+def test_a_pattern_with_numbers_is_drawn_however_it_is_typed(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = run_show(capsys, *words, "--length", "4")
+    assert cells(out, "which keys each query reads")[:4] == ["██ · · ·", "████ · ·", "██████ ·", " ·██████"]
+
+
+def test_a_call_of_a_part_is_shown_with_its_own_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    out = run_show(capsys, "LSH(2, 8, 4, 2)", "--length", "4")
+    assert "heads: int\n" in out and out.count("in round") == 3  # the caption, and a panel for each of the two rounds
+    assert "Causal() &" in run_show(capsys, "Softmax(Causal() & Band(3))", "--length", "6")
+    wrong = {
+        ("LSH(2, x)",): "'x' in 'LSH(2, x)' is not understood; write numbers, texts and parts",
+        ("LSH(2)",): "wrong arguments in LSH(2): missing a required argument: 'k_dim'. Write LSH(heads, k_dim",
+        ("band", "8", "9", "10"): "wrong arguments in Band(8, 9, 10): too many positional arguments. Write Band(left, ",
+        ("Softmax(Foo())",): "Foo in 'Softmax(Foo())' is no part of the library",
+        (
+            "gpt",
+            "4",
+        ): "the member 'gpt' takes keywords and no bare numbers; write for example `kinformer show gpt depth=4`",
+    }
+    for words, message in wrong.items():
+        assert message in refused(capsys, *words)
+
+
+def test_an_expression_names_its_patterns_and_trains(capsys: pytest.CaptureFixture[str]) -> None:
+    out = run_show(capsys, "Causal() & Band(8)")
+    assert "\n  band    Sliding window: " in out and "\n  causal  Causal attention: " in out
+    assert "kinformer train gpt 'pattern=Causal() & Band(8)' --data text=stdlib" in out
+    assert "kinformer train" not in run_show(capsys, "Band(8)")  # a decoder refuses it
+
+
+def test_the_public_classes_list_their_methods(capsys: pytest.CaptureFixture[str]) -> None:
+    out = run_show(capsys, "Attention")
+    methods = out[out.index("\n  methods\n") :].splitlines()[2:]
+    names = [line.split()[0] for line in methods[: methods.index("")] if not line.startswith("    ")]
+    assert names[0] == "forward" and {"start", "forward"} <= set(names) and "extra_repr" not in names
+    assert all(line.strip().partition("  ")[2] for line in methods[: methods.index("")] if not line.startswith("    "))
+    assert "Define the computation performed at every call" not in out
+
+
+def test_members_come_first_and_examples_are_of_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_show(capsys, "transformer_xl", "--length", "64").startswith("members/transformer_xl\nTransformer-XL: ")
+    assert "\n  MLP(16)" in run_show(capsys, "mlp") and "MLP(16)" not in run_show(capsys, "GatedMLP")
+    assert "check_token_positions" not in run_show(capsys, "tokens") and "slopes" in run_show(capsys, "alibi")
+
+
+def test_a_pattern_that_reads_ahead_says_what_a_decoder_does(capsys: pytest.CaptureFixture[str]) -> None:
+    assert who_reads.AHEAD in " ".join(run_show(capsys, "fixed").split())
+    for name in ("causal", "Causal() & Fixed(4, 1)", "bert"):
+        assert who_reads.AHEAD not in " ".join(run_show(capsys, name).split())
+
+
 def test_own_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     out = run_show(capsys, f"{TOY}:Alternate", "--length", "3")
     assert "Alternate()" in out and cells(out, "which keys each query reads")[:3] == ["██ · ·", " ·██ ·", "██ ·██"]

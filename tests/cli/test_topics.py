@@ -142,9 +142,18 @@ def test_data_is_what_a_user_types(capsys: pytest.CaptureFixture[str]) -> None:
     for kind, form in forms.items():
         assert f"\n  {form} " in out and f"kinformer train {MEMBERS[kind]} --data {EXAMPLES.get(kind, form)} " in out
     page = run_show(capsys, "text")
-    assert page.splitlines()[2] == "--data text=PATH" and "\n  ,documents=...\n" in page
+    assert page.splitlines()[3] == "--data text=PATH" and "\n  ,documents=...\n" in page
     assert page.index("kinformer train gpt --data text=stdlib") < page.index("TextData")
-    assert run_show(capsys, "data/pairs").splitlines()[2] == "--data pairs=FILE.tsv"
+    assert run_show(capsys, "data/pairs").splitlines()[3] == "--data pairs=FILE.tsv"
+
+
+def test_claims_and_laws_have_short_pages_and_hide_no_part(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "kinformer claim bigbird_paths" in run_show(capsys, "bigbird_paths")
+    for law, text in (("padding", "padding on the left"), ("laws/rows", "rows of a decoding state")):
+        out = run_show(capsys, law)
+        assert text in out and f"kinformer check RUN --law {law.removeprefix('laws/')}" in out
+    for name in ("rows", "heads", "merge"):  # a part, a topic and a function
+        assert "laws/" not in run_show(capsys, name).splitlines()[0]
 
 
 def test_every_command_has_a_short_page(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,7 @@ from kinformer.cli.support.page import (
 )
 from kinformer.cli.support.topics import TOPICS, topic_name
 from kinformer.cli.support.typed_parts import OWN, call_page, called_class, expression_page, own_pages, words_as_call
-from kinformer.core.discover import has_plugins, kinds, modules, part_files
+from kinformer.core.discover import has_plugins, kinds, modules, part_files, part_names
 from kinformer.core.keywords import split
 from kinformer.core.public_names import CONTRACTS
 from kinformer.lab.environments.support.make_environment import environment_folder
@@ -61,7 +61,7 @@ def find_pages(name: str, keywords: tuple[str, ...] = ()) -> list[Page] | Topic:
         return make_topic(name, word)
     pages = list(_exact_pages(name, keywords)) or list(_exact_pages("_".join(name.split()), keywords))
     if pages:
-        return pages
+        return sorted(pages, key=lambda page: not page.heading.startswith("members/"))
     if keywords:
         raise UserError(
             f"cannot use keywords such as {keywords[0]!r} with {name!r}: no part or member of this name takes keywords"
@@ -150,7 +150,8 @@ def _page_of_module(
     if fold(file) == name:
         has_class = any(inspect.isclass(subject) for _, subject in everything)
         kinds = {type(make()) for make in examples} if has_class else set()
-        chosen = [pair for pair in everything if is_member(pair[1]) or pair[1] in kinds] or everything
+        chosen = [pair for pair in everything if is_member(pair[1]) or pair[1] in kinds]
+        chosen = chosen or [pair for pair in everything if pair[0] in part_names()] or everything
     else:
         chosen = [pair for pair in everything if fold(pair[0]) == name]
     form = getattr(module, "FORM", "") if place.startswith("data/") and fold(file) == name else ""
@@ -166,7 +167,15 @@ def _page_of_module(
         return None  # only members, tasks and environments have keywords
     elif fold(file) != name:
         examples = tuple(make for make in examples if has_instance(make(), chosen[0][1]))
-    return Page(place, tuple(chosen), tuple(helpers), examples, form=form)
+    return Page(place, tuple(chosen), _worth_listing(chosen, helpers), examples, form=form, says=first_sentence(module))
+
+
+def _worth_listing(
+    chosen: Iterable[tuple[str, Any]], helpers: Iterable[tuple[str, Any]]
+) -> tuple[tuple[str, Any], ...]:
+    """The helpers of a page that are classes, or that the text of the page names."""
+    text = " ".join(inspect.getdoc(subject) or "" for _, subject in chosen)
+    return tuple((title, part) for title, part in helpers if inspect.isclass(part) or f"`{title}`" in text)
 
 
 def _public_names(name: str, fold: Callable[[str], str]) -> Iterator[tuple[str, Any]]:

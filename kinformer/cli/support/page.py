@@ -21,6 +21,7 @@ class Page(NamedTuple):
     examples: functions that build the examples to draw.
     public: True for a name that `kinformer` itself exports.
     form: for a kind of data, how --data names it, such as "text=PATH"; "" for other pages.
+    says: the first sentence of the file's documentation; "" for a page without a file.
     """
 
     heading: str
@@ -29,6 +30,7 @@ class Page(NamedTuple):
     examples: tuple[Callable[[], Any], ...] = ()
     public: bool = False
     form: str = ""
+    says: str = ""
 
 
 class TopicEntry(NamedTuple):

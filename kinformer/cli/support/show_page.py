@@ -19,7 +19,7 @@ from kinformer.cli.support.example_lines import cost_lines, example_lines
 from kinformer.cli.support.module_docs import sentence
 from kinformer.cli.support.name_lookup import page_of
 from kinformer.cli.support.page import Page, Topic, is_member
-from kinformer.cli.support.topic_list import NARROW, training_command, width_of
+from kinformer.cli.support.topic_list import EXAMPLES, NARROW, training_command, width_of
 from kinformer.cli.support.topics import topics_of
 from kinformer.cli.support.typed_parts import patterns_in_expression
 from kinformer.core.discover import part_names
@@ -101,6 +101,9 @@ def write(page: Page, console: Console) -> None:
     """
     width = width_of(console)
     console.print(page.heading, style="bold")
+    if page.says:
+        for line in textwrap.wrap(page.says, width):
+            console.print(line)
     for title, subject in page.main:
         console.print()
         call = f"--data {page.form}" if page.form else heading(title, subject)
@@ -222,7 +225,7 @@ def _body(subject: Any, docstring: Doc, width: int, form: str = "") -> Iterator[
     if rows:
         yield "", None
     for name, text in rows:
-        yield f"  {name}", "green"
+        yield from ((line, "green") for line in textwrap.wrap(f"  {name}", width, subsequent_indent="    "))
         for line in textwrap.wrap(text, width - 6):
             yield f"      {line}", None
     for word, text in (("Errors", docstring.errors), ("Source", docstring.source)):
@@ -248,7 +251,7 @@ def _methods(cls: Any, console: Console, width: int) -> None:
         name: getattr(cls, name)
         for base in own
         for name, value in vars(base).items()
-        if not name.startswith("_")
+        if not (name.startswith("_") or (hasattr(torch.nn.Module, name) and name != "forward"))
         and (inspect.isfunction(value) or isinstance(value, classmethod | staticmethod | property))
         and inspect.getdoc(getattr(cls, name))
     }
@@ -299,14 +302,16 @@ def _commands(page: Page) -> Iterator[str]:
         titles = [title for title, _ in page.main]
         place = "kinformer" if part_names().keys() >= set(titles) else home
         yield f"\n  from {place} import {', '.join(titles)}"
-    if home and (text := next(filter(None, map(_example_source, page.examples)), "")):
+    texts = (text for text in map(_example_source, page.examples) if text.partition("(")[0] in dict(page.main))
+    if home and (text := next(texts, "")):
         yield f"  {text}"
 
 
 def _data(page: Page) -> str:
     """The --data value of a command that trains the member of a page."""
     reads = getattr(page.examples[0](), "reads", "text") if page.examples else "text"
-    return "text=stdlib" if reads in ("text", "masked") else form_of(reads)
+    form = "text=stdlib" if reads in ("text", "masked") else form_of(reads)
+    return EXAMPLES.get(form.partition("=")[0], form)
 
 
 def _example_source(make: Any) -> str:

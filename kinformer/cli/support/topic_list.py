@@ -9,10 +9,12 @@ from rich.console import Console
 
 from kinformer.cli.support import static_source
 from kinformer.cli.support.module_docs import sentence
-from kinformer.cli.support.topics import TOPICS
-from kinformer.core.discover import part_files
+from kinformer.cli.support.topics import TOPICS, topic_name
+from kinformer.core.discover import kinds, part_files
+from kinformer.core.public_names import CONTRACTS
 
 NARROW, WIDE = 60, 110  # characters of a line
+LAWS = "laws/"
 MEMBERS = {  # a member that trains with each kind of data
     "text": "gpt",
     "pairs": "transformer",
@@ -106,6 +108,35 @@ def print_command(name: str, command: Any, console: Console) -> None:
     explains = f"explains {options} options" if options > 1 else "explains its arguments"
     more = f"{name} {next(iter(inside))}" if inside else name
     console.print(f"\n  kinformer {more} --help {explains}")
+
+
+def is_claim_or_law(name: str) -> bool:
+    """Return True for the name of a claim of a paper, or of a law that `kinformer check` tests.
+
+    name: the name, such as "padding", or "laws/rows" if a part has the name too.
+    """
+    if name in static_source.first_sentences("claims", "claim") or name.startswith(LAWS):
+        return name.removeprefix(LAWS) in (*part_files("laws"), *part_files("claims"))
+    has_other_page = name in CONTRACTS or topic_name(name) or any(name in part_files(kind) for kind in kinds())
+    return name in part_files("laws") and not has_other_page
+
+
+def print_claim_or_law(name: str, console: Console) -> None:
+    """Print what a claim or a law says, and the command that measures or tests it.
+
+    name: the name of the claim or the law.
+    console: the console to print on.
+    """
+    name = name.removeprefix(LAWS)
+    if name in part_files("laws"):
+        kind, text = "laws", str(static_source.constant(part_files("laws")[name], "SAYS"))
+        commands = [f"kinformer check FILE.py --law {name}", f"kinformer check RUN --law {name}"]
+    else:
+        kind, text = "claims", static_source.first_sentence(part_files("claims")[name])
+        commands = [f"kinformer claim {name}"]
+    console.print(f"{kind}/{name}", style="bold")
+    for line in (*textwrap.wrap(text, width_of(console)), "", "try:", *(f"  {command}" for command in commands)):
+        console.print(line)
 
 
 def summary_and_examples(text: str) -> tuple[str, list[str]]:

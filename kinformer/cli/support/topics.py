@@ -52,8 +52,11 @@ def topics_of(place: str) -> list[str]:
     """Return the names of the topics to which a file belongs.
 
     place: kind and name of the file, such as "patterns/band".
+
+    A topic comes first if the file stands early in its list.
     """
-    return [name for name, entry in TOPICS.items() if place in entry.places]
+    names = [name for name, entry in TOPICS.items() if place in entry.places]
+    return sorted(names, key=lambda name: TOPICS[name].places.index(place))
 
 
 def _plain(words: str) -> str:

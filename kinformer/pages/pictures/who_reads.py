@@ -24,6 +24,7 @@ from kinformer.pages.pictures.support.picture_panels import CELLS, MOST, NARROW,
 from kinformer.pages.pictures.support.short_repr import largest_number, short_repr
 
 HEADS, PANELS = 4, 6  # most heads and panels that are drawn
+AHEAD = "an encoder reads these keys; a decoder joins a pattern with Causal(), which leaves out later keys"
 FULL, EMPTIER = 0.7, 0.9  # a fuller drawing covers more positions if its filled share then falls below this factor
 
 
@@ -56,6 +57,7 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
             [PanelPlan("", named, range(HEADS))],
             length,
             titled=False,
+            alone=True,
         )
         return
     panels: list[PanelPlan] = []
@@ -89,10 +91,14 @@ def side_by_side(patterns: list[Pattern], length: int | None) -> Picture:
     patterns: the patterns.
     length: number of positions; None chooses a length that shows the structure.
     """
-    return _picture("which keys each query reads", [PanelPlan("", [("", pattern)]) for pattern in patterns], length)
+    plans = [PanelPlan("", [("", pattern)]) for pattern in patterns]
+    return _picture("which keys each query reads", plans, length, alone=True)
 
 
-def _picture(caption: str, plans: list[PanelPlan], length: int | None, *, titled: bool = True) -> Picture:
+def _picture(
+    caption: str, plans: list[PanelPlan], length: int | None, *, titled: bool = True, alone: bool = False
+) -> Picture:
+    """Draw plans; patterns that stand `alone`, and not in a model, get a note if they read later keys."""
     plans = [plan for turn in plans for plan in _by_head(turn)]
     cells = CELLS if len(plans) == 1 else NARROW
     size, step = span(max(largest_number(plan) for turn in plans for _, plan in turn.sets), length, cells)
@@ -105,6 +111,8 @@ def _picture(caption: str, plans: list[PanelPlan], length: int | None, *, titled
     note = f"{size} positions; a cell is {step} by {step}, darker if more of its pairs are read" if step > 1 else ""
     if len(plans) > PANELS:
         note += f"{'; ' if note else ''}{PANELS} of {len(plans)} different panels are drawn"
+    if alone and any(bool(_reads(plan, size).triu(1).any()) for plan in plans[:PANELS]):
+        note += f"{'; ' if note else ''}{AHEAD}"
     return Picture(caption, names if any(names) else (), panels, note=note)
 
 
