@@ -20,12 +20,11 @@ from torch import nn
 
 from kinformer import __version__
 from kinformer.checkpoint.atomic_files import write_together
-from kinformer.checkpoint.model_files import BEST, CONFIG, TOKENIZER, WEIGHTS, CheckpointError, contents
+from kinformer.checkpoint.model_files import BEST, CONFIG, TOKENIZER, WEIGHTS, CheckpointError, contents, read_config
 from kinformer.checkpoint.tokenizer import Tokenizer
 from kinformer.checkpoint.weights_file import format_weights, load_tensors, read_tensors, tensors_of
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.discover import MemberRecord, Origin, members
-from kinformer.core.from_json import from_json
 from kinformer.core.keyword_hints import hint_keywords
 from kinformer.core.keywords import check_keywords, name_of
 from kinformer.core.missing_path import refuse_long_paths
@@ -307,10 +306,7 @@ def _tokenizer(config: Mapping[str, Any], folder: Path) -> Tokenizer | None:
 
 def _read_config(path: Path) -> dict[str, Any]:
     """Read and check a config; CheckpointError if it is damaged or has another format."""
-    try:
-        config = from_json(contents(path))
-    except ValueError as error:
-        raise CheckpointError(f"{path} is truncated or not JSON: {error}") from error
+    config = read_config(path)
     if isinstance(config, dict) and "kinformer" in config and config.get("format") != EDITION:
         edition = config.get("format", 1)
         raise CheckpointError(

@@ -52,9 +52,9 @@ def advise(
     multiplications.
     """
     # imported here, so that --help and early errors do not wait for torch or rich
-    from rich.console import Console
+    from kinformer.cli.support.console import plain_console
 
-    with Console(stderr=True).status("reading the data ..."):  # prints nothing if stderr is no terminal
+    with plain_console(stderr=True).status("reading the data ..."):  # prints nothing if stderr is no terminal
         from kinformer.cli.support.advice_table import print_advice
         from kinformer.cli.support.device_choice import parse_device
         from kinformer.cli.support.progress_bar import progress

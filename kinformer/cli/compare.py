@@ -114,8 +114,6 @@ def compare(
             for member in members
         ]
 
-    from rich.console import Console
-
     from kinformer.cli.support.comparison import (
         Comparison,
         check_grid,
@@ -124,6 +122,7 @@ def compare(
         train_and_measure,
         write_report,
     )
+    from kinformer.cli.support.console import plain_console
     from kinformer.cli.support.foreign_files import refuse_foreign
     from kinformer.cli.support.run_folder import claimed_folder
     from kinformer.cli.support.training import prepare, refuse_kind
@@ -152,4 +151,4 @@ def compare(
         comparison, costs, every = prepare_comparison(comparison, overwrite)
         results = train_and_measure(comparison, costs, every)
         write_report(results, out)
-    results.show(Console(width=None if Console().is_terminal else options.WIDTH, highlight=False), out)
+    results.show(plain_console(width=None if plain_console().is_terminal else options.WIDTH), out)

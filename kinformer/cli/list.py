@@ -31,15 +31,16 @@ def list_parts(
         kinformer list members
     """
     # imported here, so that --help and early errors do not wait for torch or rich
-    from rich.console import Console
     from rich.table import Table
+
+    from kinformer.cli.support.console import plain_console
 
     every_kind = (*kinds(), *filter(None, [environment_folder()]))
     if kind == "environments" and not environment_folder():
         raise UserError(EXTRA)
     if kind is not None and kind not in every_kind:
         raise UserError(f"there is no kind {kind!r}{suggest_names(kind, every_kind)}")
-    console = Console(width=None if Console().is_terminal else WIDTH, highlight=False)
+    console = plain_console(width=None if plain_console().is_terminal else WIDTH)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("kind", "name", "what it is"):
         table.add_column(heading, no_wrap=heading != "what it is", overflow="fold")

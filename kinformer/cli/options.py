@@ -80,7 +80,7 @@ Data = Annotated[
     typer.Option(
         callback=option_checks.data,
         help="Data as KIND=PLACE, with options after commas: text=stdlib; text=PATH,tokenizer=bpe:4096; "
-        "pairs=FILE.tsv. `kinformer train --help` lists all kinds.",
+        "pairs=FILE.tsv; series=FILE.csv; task=NAME. `kinformer show data` explains all kinds.",
     ),
 ]
 Valid = Annotated[
@@ -151,18 +151,13 @@ Resume = Annotated[
 ]  # eager, both: --out is checked against them
 Own = Annotated[
     str | None,
-    typer.Option(
-        callback=option_checks.member,
-        help="Member that built the model, as file.py:function; needed only for a member of your own.",
-    ),
+    typer.Option(callback=option_checks.member, help="Member of your own that built it, as file.py:function."),
 ]
 Knn = Annotated[bool, flag("knn", "Let the model look up the datastore that `kinformer knn-lm` tuned it with.")]
 Datastore = Annotated[
     Path | None,
     typer.Option(
-        callback=option_checks.datastore,
-        help="New folder of the datastore that `kinformer knn-lm` tuned the model with, if it has moved; implies "
-        "--knn. For a spalm model: new folder of the datastore that it was trained with.",
+        callback=option_checks.datastore, help="New folder of the model's datastore, if it has moved; implies --knn."
     ),
 ]
 Device = Annotated[
@@ -177,6 +172,14 @@ TensorBoard = Annotated[
 Wandb = Annotated[bool, flag("wandb", "Record the run with Weights & Biases; WANDB_MODE=offline needs no account.")]
 WandbProject = Annotated[
     str | None, typer.Option(help="Project of --wandb; default: WANDB_PROJECT, or else kinformer.")
+]
+RunPrecision = Annotated[
+    str,
+    typer.Option(
+        callback=option_checks.precision,
+        metavar="fp32|bf16|fp16",
+        help="Number format of matrix products; bf16 and fp16 by autocast.",
+    ),
 ]
 Json = Annotated[bool, flag("json", "Print the result as JSON, for programs.")]
 

@@ -323,7 +323,8 @@ class Layer(nn.Module, KeywordHints, ABC):
         return ()
 
     @abstractmethod
-    def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out: ...
+    def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
+        """Return the output y [B T D] of rows x, and the next decoding state if a state is given."""
 
 
 def _zero_padding(x: Float[Tensor, "B T D"], ctx: Context) -> tuple[Float[Tensor, "B T D"], Context]:

@@ -23,6 +23,8 @@ from kinformer.lab.data.batches import device_of
 
 INSTEAD = {  # advice for models that neither continue nor fill in text
     "series": "forecast with `kinformer forecast DIR --data series=FILE.csv --out next.csv`",
+    "labelled": 'label texts with `kinformer classify DIR --text "a wonderful film"`',
+    "multitask": 'label texts with `kinformer classify DIR --text "a wonderful film"`',
     "trajectories": "let it act with `kinformer play DIR --env ID`",
     "environments": "let it act with `kinformer play DIR --env ID`",
 }

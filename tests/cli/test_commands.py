@@ -60,6 +60,9 @@ LISTS = [
     ["list", "--help"],
     ["list"],
     ["claim"],
+    ["show", "topics"],
+    ["show", "data"],
+    ["show", "compare"],
     ["--version"],
 ]
 EARLY = {
@@ -82,7 +85,7 @@ EARLY = {
     "there is no task 'recal'; the nearest is 'recall'": "train gpt --data task=recal,pairs=4 --out o --steps 1",
     "give --valid a file": "train gpt --data text=stdlib --valid /none --out o --steps 1",
     "there is no file or folder none": "generate none",
-    "is not a checkpoint: it has no config.json": "fill {model}/.. --text a_b",
+    "holds one run: model; give": "fill {model}/.. --text a_b",
     "`kinformer datastore build` makes a datastore": "generate {model} --knn --datastore none",
     "`kinformer read` writes a saved text": "generate {model} --state none",
     "warmup=1.5: give a fraction of the training": "train gpt --data text=stdlib --out x --steps 1 --warmup 1.5",
@@ -91,8 +94,10 @@ EARLY = {
     "betas=(0.9, 1.0): give two numbers": "train gpt --data text=stdlib --out x --steps 1 --betas 0.9,1",
     "wrong --betas: got 0.9;0.98, expected two": "train gpt --data text=stdlib --out x --steps 1 --betas 0.9;0.98",
     "eps=0.0: give a number above 0": "train gpt --data text=stdlib --out x --steps 1 --eps 0",
+    "wrong --precision: got 'bf17', expected fp32": "generate {model} --prompt a --precision bf17",
+    "give one of --text TEXT and --texts FILE": "classify {model}",
     "'--split': 'foo' is not one of 'train', 'valid'": "evaluate {model} --data text=stdlib --split foo",
-    "there is no claim 'nothing'; kinformer claim lists": "claim nothing",
+    "there is no claim 'nothing'; `kinformer claim` lists": "claim nothing",
     "there is no kind 'pattern'": "list pattern",
     "'bnad'; the nearest is 'Band'": "show bnad",
     "No such command 'trian'": "trian gpt",
@@ -389,13 +394,13 @@ def test_what_is_missing_is_named(capsys: pytest.CaptureFixture[str], tmp_path: 
     fails(
         capsys,
         ["train", "gpt", "--steps", "1"],
-        "Missing option '--data'. Expected: Data as KIND=PLACE, with options after commas: text=stdlib; text=PATH",
+        "Missing option '--data'. Expected: Data as KIND=PLACE, with options after commas: text=stdlib; text=PATH,",
     )
     fails(capsys, ["train"], "Missing argument")
     fails(capsys, ["generate", str(tmp_path), "--prompt", "x"], "it has no config.json")
     fails(capsys, ["generate", str(tmp_path / "none"), "--prompt", "x"], "there is no file or folder")
     (tmp_path / "file").touch()
-    fails(capsys, ["generate", f"{tmp_path}/file", "--prompt", "x"], "file is a file, but a checkpoint is a folder")
+    fails(capsys, ["generate", f"{tmp_path}/file", "--prompt", "x"], "file is a file, but a model is a folder")
     words = ["train", BIGRAM, "--data", "text=stdlib", "--steps", "1", "--out", f"{tmp_path}/file"]
     fails(capsys, words, f"wrong --out: got the file {tmp_path}/file, expected a folder")
     fails(capsys, ["trian"], "No such command 'trian'")

@@ -7,10 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from kinformer import __version__
 from kinformer.cli.errors import ended_by, print_warnings
+from kinformer.cli.support.console import plain_console
 from kinformer.cli.support.guess_warning import GuessWarning
 from kinformer.cli.support.loggers import logging_to
 from kinformer.cli.support.run_folder import (
@@ -138,7 +137,7 @@ def train_until(
         make_folder(folder)
     try:
         model.to(job.device)
-        with show(Console(stderr=True), name) as display, from_user(ValueError, LookupError):
+        with show(plain_console(stderr=True), name) as display, from_user(ValueError, LookupError):
             return train(
                 model,
                 job.data,

@@ -317,6 +317,6 @@ def describe_machine() -> str:
     """Return the hardware, the versions and the date in words."""
     processor = platform.processor() or platform.machine()
     return (
-        f"{processor}, cores: {os.cpu_count()}, threads: {torch.get_num_threads()}; Python {platform.python_version()}, "
-        f"torch {torch.__version__}, kinformer {__version__}; {date.today():%Y-%m-%d}"
+        f"{processor}, cores: {os.cpu_count()}, threads: {torch.get_num_threads()}; "
+        f"Python {platform.python_version()}, torch {torch.__version__}, kinformer {__version__}; {date.today():%Y-%m-%d}"
     )

@@ -118,7 +118,11 @@ def show(console: Console, name: str) -> Iterator[ProgressDisplay]:
     if not console.is_terminal:
         yield LineDisplay(console, name)
         return
-    columns = (TextColumn("{task.description}"), BarColumn(20), TextColumn("{task.fields[status]}"))
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(20),
+        TextColumn("{task.fields[status]}", markup=False),
+    )
     with Progress(*columns, console=console, transient=True) as progress:
         yield LiveDisplay(progress, progress.add_task(name, total=1.0, status="starting"), name)
 
