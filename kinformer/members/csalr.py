@@ -13,7 +13,7 @@ from kinformer.nn.positions.learned import Learned
 from kinformer.nn.projections.qkv import QKV
 
 
-@member
+@member(cost="L**2 / size + (L / size)**3")
 def csalr(
     d: int = 128,
     depth: int = 5,

@@ -16,7 +16,7 @@ from kinformer.nn.biases.gaussian_prior import GaussianPrior
 from kinformer.nn.feedforward.mlp import MLP
 
 
-@member(recipe=Recipe(lr=1e-3), needs={"length": "position=learned", "smoothing": "form=encoder_decoder"})
+@member(cost="L**2", recipe=Recipe(lr=1e-3), needs={"length": "position=learned", "smoothing": "form=encoder_decoder"})
 def gaussian_transformer(
     d: int = 128,
     depth: int = 5,

@@ -13,7 +13,7 @@ from kinformer.nn.initialise import Scheme, at_width, initialise
 Paper = Literal["paper"]
 
 
-@member(needs={"length": "position=learned"})
+@member(cost="L**2", needs={"length": "position=learned"})
 def gpt(
     d: int = 128,
     depth: int = 5,

@@ -23,7 +23,7 @@ from kinformer.nn.projections.qkv import QKV
 Form = Literal["decoder", "encoder"]
 
 
-@member
+@member(cost="L**2")
 def low_rank_band(
     d: int = 128,
     depth: int = 5,

@@ -30,13 +30,14 @@ Place = Literal["encoder", "cross", "decoder"]
 
 
 @member(
+    cost="L**2",
     needs={
         "routing, capsules, iterations": "lower!=0 and places",
         "lower": "places",
         "pattern, length": "form=decoder",
         "places": "form=encoder_decoder and lower!=0",
         "smoothing": "form=encoder_decoder",
-    }
+    },
 )
 def routing_by_agreement(
     d: int = 128,
