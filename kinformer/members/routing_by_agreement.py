@@ -56,7 +56,7 @@ def routing_by_agreement(
     dropout: float = 0.0,
     smoothing: float = 0.1,
 ) -> LM | Seq2Seq:
-    """Capsule routing of heads (Li et al., 2019, arXiv:1904.03100; Gu and Feng, 2019).
+    """Capsule routing of heads (Li et al., 2019, arXiv:1904.03100; Gu and Feng, 2019, arXiv:1909.00188).
 
     A head's output counts more if more heads agree with it. Choose it over `gpt` if the outputs of heads overlap. It
     costs heads x d multiplications per token and iteration, independent of the length. It has about as many weights as
