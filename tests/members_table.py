@@ -1,4 +1,4 @@
-"""Writes the table of all members in README.md from the files of members and claims: `python -m tests.members_table`."""
+"""Writes the table of all members in README.md, from their files: `python -m tests.members_table`."""
 
 import re
 from pathlib import Path

@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.example import Example
 from kinformer.core.keyword_conditions import Needs, allow_unused_keywords, by_keyword, check_used
-from kinformer.core.keywords import check_keywords, name_of, signature
+from kinformer.core.keywords import check_cost, check_keywords, name_of, signature
 from kinformer.core.module_import import PACKAGE, dotted_name, import_or_explain, load_user_module
-from kinformer.core.order_of_cost import check_cost
 
 if TYPE_CHECKING:
     from kinformer.core.training_recipe import Recipe
@@ -277,7 +276,7 @@ def member(
         {"length": "position=learned"} (`kinformer.core.keyword_conditions`). A call that passes a keyword without
         effect raises a ValueError. `function.rebuild(**keywords)` takes a complete record of keywords and refuses none
         of them.
-    cost: the order of cost of a forward pass, such as "L * window" (`kinformer.core.order_of_cost`); None if unknown.
+    cost: the order of cost of a forward pass, such as "L * window" (`core.keywords.check_cost`); None if unknown.
 
     Errors: TypeError if the signature cannot be a config, if `cost` is no expression in its keywords, or if a call
     passes an unknown keyword or a wrong value.

@@ -19,8 +19,7 @@ import torch
 from torch import Tensor
 
 from kinformer.core.discover import find_member, member, members
-from kinformer.core.keywords import signature
-from kinformer.core.order_of_cost import FUNCTIONS, SIZES
+from kinformer.core.keywords import FUNCTIONS, SIZES, signature
 from kinformer.lab.cost.cost import counting, sample_rows
 from kinformer.nn.mechanisms import highest_scores, lsh, sorted_groups
 from kinformer.nn.mechanisms.centroids import Centroids
@@ -90,7 +89,14 @@ CASES = {
 }
 
 
-SLOW = {"compressive_transformer", "gtrxl", "memorizing_transformer", "sac_encoder", "sac", "spalm"}  # a second and more
+SLOW = {
+    "compressive_transformer",
+    "gtrxl",
+    "memorizing_transformer",
+    "sac_encoder",
+    "sac",
+    "spalm",
+}  # a second and more
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""The catalogue of the library: its members with their papers, and the papers with their parts and members.
+"""The catalogue of the library: members with their papers, and papers with their parts.
 
 Everything is read from the text of files. Nothing is imported except plugins.
 """

@@ -49,11 +49,11 @@ LEFT_OUT = {
 
 
 class Tally(TorchDispatchMode):
-    """Counter of the flops of matrix products, convolutions and matrix factors, and of the bytes of tensors.
+    """Counter of the flops of matrix products and convolutions, and of the bytes of tensors.
 
     Choose it if the counts must not depend on the machine. It uses PyTorch's formulas for the flops of an operator, and
-    another formula for an LSTM, which PyTorch lacks. Bytes are the sizes of outputs; each storage counts once, until it
-    is freed. Internal buffers of kernels are not seen.
+    own formulas for an LSTM, QR factors and triangular systems, which PyTorch lacks. Bytes are the sizes of outputs;
+    each storage counts once, until it is freed. Internal buffers of kernels are not seen.
 
     Attributes: `flops` counts all flops, `still` counts the flops of operators that record no gradient, `live` is the
     number of bytes alive now, and `peak` is the largest value of `live`.
