@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.example import Example
 from kinformer.core.keyword_conditions import Needs, allow_unused_keywords, by_keyword, check_used
-from kinformer.core.keywords import check_keywords, name_of, signature
+from kinformer.core.keywords import check_cost, check_keywords, name_of, signature
 from kinformer.core.module_import import PACKAGE, dotted_name, import_or_explain, load_user_module
 from kinformer.core.quote import LONGEST, quote
 
@@ -254,12 +254,16 @@ def member(function: Callable[P, M]) -> Callable[P, M]: ...
 
 @overload
 def member(
-    *, recipe: "Recipe | None" = None, needs: Needs | None = None
+    *, recipe: "Recipe | None" = None, needs: Needs | None = None, cost: str | None = None
 ) -> Callable[[Callable[P, M]], Callable[P, M]]: ...
 
 
 def member(
-    function: Callable[..., Any] | None = None, *, recipe: "Recipe | None" = None, needs: Needs | None = None
+    function: Callable[..., Any] | None = None,
+    *,
+    recipe: "Recipe | None" = None,
+    needs: Needs | None = None,
+    cost: str | None = None,
 ) -> Callable[..., Any]:
     """Declare a member: a function that returns a model and has its config as its signature.
 
@@ -275,16 +279,18 @@ def member(
         {"length": "position=learned"} (`kinformer.core.keyword_conditions`). A call that passes a keyword without
         effect raises a ValueError. `function.rebuild(**keywords)` takes a complete record of keywords and refuses none
         of them.
+    cost: the order of cost of a forward pass, such as "L * window" (`core.keywords.check_cost`); None if unknown.
 
-    Errors: TypeError if the signature cannot be a config, or if a call passes an unknown keyword or a wrong value.
+    Errors: TypeError if the signature cannot be a config, if `cost` is no expression in its keywords, or if a call
+    passes an unknown keyword or a wrong value.
     """
     if function is None:
-        return functools.partial(_member, recipe=recipe, needs=needs)
-    return _member(function, recipe, needs)
+        return functools.partial(_member, recipe=recipe, needs=needs, cost=cost)
+    return _member(function, recipe, needs, cost)
 
 
 def _member(
-    function: Callable[..., Any], recipe: "Recipe | None" = None, needs: Needs | None = None
+    function: Callable[..., Any], recipe: "Recipe | None" = None, needs: Needs | None = None, cost: str | None = None
 ) -> Callable[..., Any]:
     config = signature(function)
     origin = _origin(function)
@@ -321,6 +327,7 @@ def _member(
 
     defaults = {name: parameter.default for name, parameter in config.parameters.items()}
     build.origin, build.needs, build.rebuild = origin, conditions, rebuild  # type: ignore[attr-defined]
+    build.cost = None if cost is None else check_cost(cost, config.parameters)  # type: ignore[attr-defined]
     return build
 
 

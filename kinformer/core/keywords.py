@@ -4,6 +4,7 @@ A member is a function that makes a named model. Choose `parse_keywords` to conv
 keywords, and `check_keywords` before building.
 """
 
+import ast
 import inspect
 import types
 import typing
@@ -13,6 +14,9 @@ from typing import Any, Literal, Union
 from kinformer.core.did_you_mean import check_known_keywords, suggest_names
 from kinformer.core.quote import quote
 
+# names that an order of cost may use besides keywords: the size of an input, with its unit, and functions
+SIZES = {"L": "tokens in a row", "elements": "elements of a set", "pixels": "values of a picture", "steps": "steps"}
+FUNCTIONS = ("log", "sqrt")
 _SCALARS: tuple[Any, ...] = (int, float, bool, str, types.NoneType)
 _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
@@ -127,6 +131,31 @@ def check_keywords(function: Callable[..., Any], keywords: Mapping[str, Any]) ->
             raise TypeError(
                 f"the keyword {quote(name)} of {name_of(function)!r} must be {expected}, got {quote(value)}"
             )
+
+
+def check_cost(cost: str, keywords: Iterable[str]) -> str:
+    """Return the order of cost of a member if it is one: an expression such as "L * window".
+
+    It says how the operations of a forward pass grow. Factors without a name are constant, and terms that grow with the
+    size of the input at most, such as linear layers, are left out. `tests/members/test_order_of_cost.py` compares it
+    with counted operations.
+
+    cost: an arithmetic expression in a size of the input (`SIZES`), keywords of the member, `log` and `sqrt`.
+    keywords: the keywords of the member.
+
+    Errors: TypeError if the text is not an expression, or if it contains another name.
+    """
+    try:
+        tree = ast.parse(cost, mode="eval")
+    except SyntaxError:
+        raise TypeError(f"wrong cost: got {cost!r}, expected an expression such as 'L * window'") from None
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    if unknown := names.difference(keywords, SIZES, FUNCTIONS):
+        raise TypeError(
+            f"wrong cost: got {cost!r} with the name {min(unknown)!r}, expected keywords of the member and "
+            f"{', '.join((*SIZES, *FUNCTIONS))}"
+        )
+    return cost
 
 
 def split(text: str, at: str = ",") -> list[str]:

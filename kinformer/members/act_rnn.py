@@ -15,7 +15,7 @@ from kinformer.nn.depth.recurrent_act import RecurrentACT
 Cell = Literal["rnn", "gru", "lstm"]
 
 
-@member(recipe=Recipe(lr=4e-3))
+@member(cost="L", recipe=Recipe(lr=4e-3))
 def act_rnn(
     d: int = 256,
     depth: int = 5,

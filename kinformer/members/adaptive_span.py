@@ -20,7 +20,7 @@ from kinformer.nn.memories.hidden import Hidden
 from kinformer.nn.projections.qkv import QKV
 
 
-@member(recipe=Recipe(lr=4e-3), needs={"ramp, penalty": "spans=static|dynamic"})
+@member(cost="L * longest", recipe=Recipe(lr=4e-3), needs={"ramp, penalty": "spans=static|dynamic"})
 def adaptive_span(
     d: int = 128,
     depth: int = 4,

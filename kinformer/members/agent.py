@@ -1,4 +1,4 @@
-"""Agent: the layers of another member with a policy head and a value head in place of the token head."""
+"""Agent: the layers of another member with a policy head and a value head."""
 
 from kinformer.core.discover import member
 from kinformer.core.training_recipe import Recipe
@@ -6,7 +6,7 @@ from kinformer.members.support.member_stack import parse_stack
 from kinformer.models.agent import Agent
 
 
-@member(recipe=Recipe(lr=5e-4, warmup=0.05))
+@member(cost="steps", recipe=Recipe(lr=5e-4, warmup=0.05))
 def agent(
     stack: str = "transformer_xl",
     observations: tuple[int, ...] = (4,),

@@ -15,6 +15,7 @@ from kinformer.nn.losses.multi_step_loss import LowerSchedule
 
 
 @member(
+    cost="L**2",
     recipe=Recipe(lr=1e-3, warmup=0.2),
     needs={
         "length": "position=learned",

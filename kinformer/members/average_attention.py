@@ -17,7 +17,7 @@ Form = Literal["decoder", "encoder_decoder"]
 Order = Literal["learned", "sinusoidal", "tensor2tensor", "none"]
 
 
-@member(needs={"heads, head_dim, smoothing": "form=encoder_decoder", "length": "position=learned"})
+@member(cost="L", needs={"heads, head_dim, smoothing": "form=encoder_decoder", "length": "position=learned"})
 def average_attention(
     d: int = 128,
     depth: int = 5,

@@ -18,7 +18,7 @@ from kinformer.nn.patterns.axial import Axial
 from kinformer.nn.positions.coordinates import Coordinates
 
 
-@member(recipe=Recipe(lr=1e-3, warmup=0.05))
+@member(cost="pixels**1.5", recipe=Recipe(lr=1e-3, warmup=0.05))
 def axial_transformer(
     shape: tuple[int, ...] = (1, 28, 28),
     d: int = 128,

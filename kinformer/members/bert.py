@@ -18,7 +18,7 @@ from kinformer.nn.initialise import Scheme, at_width, initialise
 EPS = 1e-12
 
 
-@member(recipe=Recipe(lr=5e-4), needs={"length": "position=learned", "kinds": "segments=none"})
+@member(cost="L**2", recipe=Recipe(lr=5e-4), needs={"length": "position=learned", "kinds": "segments=none"})
 def bert(
     d: int = 128,
     depth: int = 5,

@@ -14,7 +14,7 @@ EPS = 1e-12
 Pool = Literal["mean", "first"]
 
 
-@member(needs={"length": "position=learned"})
+@member(cost="L**2", needs={"length": "position=learned"})
 def bert_classifier(
     d: int = 128,
     depth: int = 5,

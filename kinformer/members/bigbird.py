@@ -32,7 +32,11 @@ from kinformer.nn.projections.qkv import QKV
 EPS = 1e-12
 
 
-@member(recipe=Recipe(lr=5e-4), needs={"nodes": "form=etc", "keys": "tables=none", "draw": "tables=none and keys>0"})
+@member(
+    cost="L * block * (window + keys)",
+    recipe=Recipe(lr=5e-4),
+    needs={"nodes": "form=etc", "keys": "tables=none", "draw": "tables=none and keys>0"},
+)
 def bigbird(
     d: int = 128,
     depth: int = 5,

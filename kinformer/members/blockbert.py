@@ -21,7 +21,7 @@ EPS = 1e-12
 SHARES = {(12, 2): (10, 2), (12, 3): (8, 2, 2)}  # the paper's heads per permutation, by heads and blocks
 
 
-@member(recipe=Recipe(lr=1e-3))
+@member(cost="L**2 / blocks", recipe=Recipe(lr=1e-3))
 def blockbert(
     d: int = 128,
     depth: int = 5,

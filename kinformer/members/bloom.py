@@ -1,4 +1,4 @@
-"""BLOOM: a decoder without position embeddings; ALiBi lowers each score with distance."""
+"""BLOOM: a decoder without position embeddings; scores fall with distance (ALiBi)."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -36,7 +36,7 @@ class NormalisedInput(Layer):
         return Out(self.norm(x), state)
 
 
-@member
+@member(cost="L**2")
 def bloom(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, vocab: int = 256, dropout: float = 0.0
 ) -> LM:

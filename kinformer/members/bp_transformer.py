@@ -1,4 +1,4 @@
-"""BP-Transformer: attention over spans of a binary tree, fine spans nearby and coarse spans far away."""
+"""BP-Transformer: attention over spans of a binary tree, fine nearby and coarse far away."""
 
 from typing import Literal
 
@@ -22,7 +22,7 @@ from kinformer.nn.positions.sinusoidal import Sinusoidal
 from kinformer.nn.projections.qkv import QKV
 
 
-@member(recipe=Recipe(lr=1e-3, warmup=0.2), needs={"clip": "position=edges"})
+@member(cost="L * k * log(L / k)", recipe=Recipe(lr=1e-3, warmup=0.2), needs={"clip": "position=edges"})
 def bp_transformer(
     d: int = 128,
     depth: int = 5,

@@ -17,7 +17,7 @@ Sure = Literal["softmax_response", "saturation", "probe"]
 Paper = Literal["paper"]
 
 
-@member(needs={"length": "position=learned or temperature!=none", "frozen": "depth>1"})
+@member(cost="L**2", needs={"length": "position=learned or temperature!=none", "frozen": "depth>1"})
 def calm(
     d: int = 128,
     depth: int = 5,

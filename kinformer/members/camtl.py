@@ -1,4 +1,4 @@
-"""CAMTL: an encoder for several tasks; the attention of its upper layers depends on the task of a row."""
+"""CAMTL: an encoder with attention that depends on the task of a row."""
 
 from typing import Literal
 
@@ -21,7 +21,7 @@ Form = Literal["columns", "pairs"]
 Pool = Literal["mean", "first"]
 
 
-@member(needs={"form, blocks": "upper!=0"})
+@member(cost="L**2", needs={"form, blocks": "upper!=0"})
 def camtl(
     d: int = 128,
     depth: int = 5,

@@ -21,7 +21,9 @@ Added = Literal["learned", "sinusoidal", "tensor2tensor", "none"]  # a mean of q
 TOPK = 32  # as in the paper
 
 
-@member(recipe=Recipe(lr=5e-4), needs={"topk": "form=improved", "length": "position=learned"})
+@member(
+    cost="L * (clusters + topk)", recipe=Recipe(lr=5e-4), needs={"topk": "form=improved", "length": "position=learned"}
+)
 def clustered_transformer(
     d: int = 128,
     depth: int = 5,

@@ -15,7 +15,7 @@ from kinformer.nn.positions.learned import Learned
 from kinformer.nn.projections.collaborative import Collaborative, Mixing, Scale
 
 
-@member
+@member(cost="L**2")
 def collaborative(
     d: int = 128,
     depth: int = 5,

@@ -26,7 +26,11 @@ Reconstruction = Literal["attention", "autoencoding"]
 Count = Literal["slots", "tokens"]
 
 
-@member(recipe=Recipe(lr=1e-3, warmup=0.2), needs={"loss, distance": "compression=conv|dilated"})
+@member(
+    cost="L * (segment + memory + compressed)",
+    recipe=Recipe(lr=1e-3, warmup=0.2),
+    needs={"loss, distance": "compression=conv|dilated"},
+)
 def compressive_transformer(
     d: int = 128,
     depth: int = 4,

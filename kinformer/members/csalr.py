@@ -13,7 +13,7 @@ from kinformer.nn.positions.learned import Learned
 from kinformer.nn.projections.qkv import QKV
 
 
-@member
+@member(cost="L**2 / size + (L / size)**3")
 def csalr(
     d: int = 128,
     depth: int = 5,
@@ -44,6 +44,8 @@ def csalr(
 
     Differences: the paper's model classifies pictures, with this attention in a convolutional network. This member has
     pre-norm blocks and learned positions, and trains on the prediction of hidden tokens.
+
+    Source: Chen et al., 2020, doi:10.24963/ijcai.2020/285.
     """
 
     def block() -> PreNorm:

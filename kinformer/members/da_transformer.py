@@ -17,7 +17,7 @@ from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.projections.qkv import QKV
 
 
-@member(needs={"length": "position=learned"})
+@member(cost="L**2", needs={"length": "position=learned"})
 def da_transformer(
     d: int = 128,
     depth: int = 5,

@@ -10,7 +10,7 @@ from kinformer.models.trajectory import SHARES, Trajectory
 from kinformer.nn.feedforward.mlp import Activation
 
 
-@member(recipe=Recipe(lr=1e-3, warmup=0.1), needs={"bounded": "discrete=false"})
+@member(cost="context**2", recipe=Recipe(lr=1e-3, warmup=0.1), needs={"bounded": "discrete=false"})
 def decision_transformer(
     d: int = 128,
     depth: int = 3,

@@ -23,7 +23,10 @@ Classifier = Literal["multinomial", "geometric", "sequence", "probability"]
 Oracle = Literal["likelihood", "correctness"]
 
 
-@member(needs={"length": "position=learned", "price, sigma": "classifier!=probability and depth>1", "gamma": "depth>1"})
+@member(
+    cost="L**2",
+    needs={"length": "position=learned", "price, sigma": "classifier!=probability and depth>1", "gamma": "depth>1"},
+)
 def depth_adaptive(
     d: int = 128,
     depth: int = 5,

@@ -20,7 +20,7 @@ from kinformer.nn.positions.learned import Learned
 from kinformer.nn.projections.qkv import QKV
 
 
-@member
+@member(cost="L**2")
 def disagreement(
     d: int = 128,
     depth: int = 5,

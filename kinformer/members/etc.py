@@ -1,4 +1,4 @@
-"""ETC: an encoder for long, structured texts with a global token for each part of the text."""
+"""ETC: an encoder for long texts with a global token for each part of the text."""
 
 from functools import partial
 from typing import Any, Literal
@@ -32,7 +32,7 @@ from kinformer.nn.projections.by_stream import ByStream
 from kinformer.nn.projections.qkv import QKV
 
 
-@member(needs={"unit": "tokens>1 and l2g!=~Full() or tokens>1 and contrast>0"})
+@member(cost="L * (radius + tokens)", needs={"unit": "tokens>1 and l2g!=~Full() or tokens>1 and contrast>0"})
 def etc(
     d: int = 128,
     depth: int = 4,

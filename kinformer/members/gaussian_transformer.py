@@ -16,7 +16,7 @@ from kinformer.nn.biases.gaussian_prior import GaussianPrior
 from kinformer.nn.feedforward.mlp import MLP
 
 
-@member(recipe=Recipe(lr=1e-3), needs={"length": "position=learned", "smoothing": "form=encoder_decoder"})
+@member(cost="L**2", recipe=Recipe(lr=1e-3), needs={"length": "position=learned", "smoothing": "form=encoder_decoder"})
 def gaussian_transformer(
     d: int = 128,
     depth: int = 5,
@@ -58,6 +58,8 @@ def gaussian_transformer(
 
     Differences: the paper's model reads pairs of sentences and predicts whether one follows from the other. The encoder
     here trains on the prediction of hidden tokens, and the same blocks can form a decoder.
+
+    Source: Guo et al., 2019, doi:10.1609/aaai.v33i01.33016489.
     """
     wiring = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
     groups = heads if check_flag("by_head", by_head) else 1

@@ -13,7 +13,7 @@ from kinformer.nn.initialise import Scheme, at_width, initialise
 Paper = Literal["paper"]
 
 
-@member(needs={"length": "position=learned"})
+@member(cost="L**2", needs={"length": "position=learned"})
 def gpt(
     d: int = 128,
     depth: int = 5,
@@ -51,6 +51,9 @@ def gpt(
     With pre-norm, init "paper" is "scaled_normal", as in GPT-2: N(0, 0.02^2) at width 768, scaled by d^-1/2 at other
     widths, with biases 0. The last map of each of the N = 2 depth branches is divided by sqrt(N). With post-norm, init
     "paper" is "normal", without that division, as in the first GPT.
+
+    Source: Radford et al., 2019,
+    https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf.
     """
     wiring = Wiring(d, heads, head_dim, position, length, per_layer=per_layer, norm=norm, dropout=dropout)
 

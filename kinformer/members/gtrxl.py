@@ -9,7 +9,9 @@ from kinformer.nn.biases.transformer_xl import SHARED
 
 
 @member(
-    recipe=Recipe(lr=1e-3, warmup=0.2), needs={"b_g": "gate=gru|output|highway|sigtanh", "normed": "gate!=post_norm"}
+    cost="L * (segment + memory)",
+    recipe=Recipe(lr=1e-3, warmup=0.2),
+    needs={"b_g": "gate=gru|output|highway|sigtanh", "normed": "gate!=post_norm"},
 )
 def gtrxl(
     d: int = 128,

@@ -36,7 +36,9 @@ GUIDES: dict[str, Guide] = {
 
 
 @member(
-    recipe=Recipe(lr=5e-4), needs={"guides": "share>0", "share": "guides", "alpha, hold, over": "guides and share>0"}
+    cost="L**2",
+    recipe=Recipe(lr=5e-4),
+    needs={"guides": "share>0", "share": "guides", "alpha, hold, over": "guides and share>0"},
 )
 def guided_attention(
     d: int = 128,

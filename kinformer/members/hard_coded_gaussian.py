@@ -29,7 +29,10 @@ Order = Literal["learned", "sinusoidal", "tensor2tensor", "none"]
 BOTH_WAYS, PAST = (-1, 0, 1), (-1, 0)
 
 
-@member(needs={"across, smoothing": "form=encoder_decoder", "ratio": "across=hard_coded", "length": "position=learned"})
+@member(
+    cost="L**2",
+    needs={"across, smoothing": "form=encoder_decoder", "ratio": "across=hard_coded", "length": "position=learned"},
+)
 def hard_coded_gaussian(
     d: int = 128,
     depth: int = 5,

@@ -24,6 +24,7 @@ MOST = 8  # largest default rows and columns of a tile
 
 
 @member(
+    cost="pixels * (block + memory)",
     recipe=Recipe(lr=1e-3, warmup=0.1),
     needs={"block, memory": "form=1d", "tile, around": "form=2d", "mixtures": "output=logistics"},
 )

@@ -22,6 +22,7 @@ Kind = Literal["probsparse", "full"]
 
 
 @member(
+    cost="context * log(context)",
     recipe=Recipe(lr=5e-4, warmup=0.05),
     needs={
         "factor, measure, rest": "attention=probsparse",

@@ -25,7 +25,7 @@ from kinformer.nn.projections.value_projection import ValueProjection
 Form = Literal["encoder", "decoder"]
 
 
-@member(needs={"every": "depth>1"})
+@member(cost="L**2", needs={"every": "depth>1"})
 def lazyformer(
     d: int = 128,
     depth: int = 6,

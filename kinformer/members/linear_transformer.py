@@ -25,7 +25,7 @@ from kinformer.nn.positions.learned import Learned
 from kinformer.nn.projections.qkv import QKV
 
 
-@member(needs={"update, lanes": "form=decoder", "length": "lanes=false"})
+@member(cost="L", needs={"update, lanes": "form=decoder", "length": "lanes=false"})
 def linear_transformer(
     d: int = 128,
     depth: int = 5,

@@ -30,7 +30,7 @@ Along = Literal["linear", "mean", "max", "convolution"]
 Sharing = Literal["none", "headwise", "key-value", "layerwise"]
 
 
-@member(recipe=Recipe(lr=5e-4), needs={"sharing": "projection=linear|convolution"})
+@member(cost="L * k", recipe=Recipe(lr=5e-4), needs={"sharing": "projection=linear|convolution"})
 def linformer(
     d: int = 128,
     depth: int = 5,

@@ -14,7 +14,7 @@ from kinformer.nn.positions.rotary import Pairs, Rotary
 from kinformer.nn.projections.qkv import QKV
 
 
-@member
+@member(cost="L**2")
 def llama(
     d: int = 128,
     depth: int = 5,

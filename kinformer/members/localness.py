@@ -22,6 +22,7 @@ WIDTH = 10.0
 
 
 @member(
+    cost="L**2",
     recipe=Recipe(lr=1e-3),
     needs={
         "window": "local!=0",

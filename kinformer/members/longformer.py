@@ -1,4 +1,4 @@
-"""Longformer: an encoder for long texts with a window for most tokens and full attention for a few."""
+"""Longformer: an encoder with a window for most tokens and full attention for a few."""
 
 from functools import partial
 
@@ -21,7 +21,11 @@ from kinformer.nn.projections.qkv import QKV
 EPS = 1e-12
 
 
-@member(recipe=Recipe(lr=5e-4), needs={"top": "depth>1", "dilation": "dilated>0", "dilated": "dilation>1"})
+@member(
+    cost="L * (window + marked)",
+    recipe=Recipe(lr=5e-4),
+    needs={"top": "depth>1", "dilation": "dilated>0", "dilated": "dilation>1"},
+)
 def longformer(
     d: int = 128,
     depth: int = 4,

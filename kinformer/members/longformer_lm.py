@@ -17,7 +17,7 @@ from kinformer.nn.norms.layer import LayerNorm
 from kinformer.nn.projections.qkv import QKV
 
 
-@member(needs={"top": "depth>1", "dilation": "dilated>0", "dilated": "dilation>1"})
+@member(cost="L * (window + top)", needs={"top": "depth>1", "dilation": "dilated>0", "dilated": "dilation>1"})
 def longformer_lm(
     d: int = 128,
     depth: int = 5,

@@ -23,7 +23,7 @@ from kinformer.nn.projections.qkv import QKV
 Form = Literal["decoder", "encoder"]
 
 
-@member
+@member(cost="L**2")
 def low_rank_band(
     d: int = 128,
     depth: int = 5,
@@ -59,6 +59,8 @@ def low_rank_band(
     dropout: dropout probability of embeddings, attention weights and sublayer outputs.
 
     Differences: the paper leaves norms and positions open. This member has pre-norm blocks and learned positions.
+
+    Source: Guo et al., 2019, doi:10.1109/TASLP.2019.2944078.
     """
     narrow = max(resolve_head_dim(d, heads, head_dim) // 4, 1) if rank is None else check_at_least("rank", rank, 1)
     near: Pattern = Band(check_at_least("window", window, 0))

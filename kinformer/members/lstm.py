@@ -7,7 +7,7 @@ from kinformer.models.lm import LM
 from kinformer.nn.mixers.lstm import LSTM
 
 
-@member(recipe=Recipe(lr=3e-3))
+@member(cost="L", recipe=Recipe(lr=3e-3))
 def lstm(d: int = 256, depth: int = 2, forget: float = 0.0, vocab: int = 256, dropout: float = 0.0) -> LM:
     """LSTM language model (Hochreiter and Schmidhuber, 1997; Zaremba et al., 2014, arXiv:1409.2329).
 
@@ -22,6 +22,8 @@ def lstm(d: int = 256, depth: int = 2, forget: float = 0.0, vocab: int = 256, dr
         agent needs.
     vocab: vocabulary size, in tokens.
     dropout: dropout probability of embeddings and of each layer's input.
+
+    Source: Hochreiter and Schmidhuber, 1997, doi:10.1162/neco.1997.9.8.1735.
     """
     body = LSTM(d, check_at_least("depth", depth, 1), dropout=dropout, forget=forget)
     return LM(vocab, d, body, tie=False, dropout=dropout, lanes=True)

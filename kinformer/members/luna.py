@@ -1,4 +1,4 @@
-"""Luna: attention through a short packed copy of a long row, as an encoder or a decoder."""
+"""Luna: attention through a short packed copy of a long row."""
 
 from typing import Literal
 
@@ -20,7 +20,7 @@ from kinformer.nn.projections.qkv import QKV
 from kinformer.nn.projections.tied_kv import TiedKV
 
 
-@member(needs={"weight": "form=decoder", "pack_heads": "form=encoder"})
+@member(cost="L * packs", needs={"weight": "form=decoder", "pack_heads": "form=encoder"})
 def luna(
     d: int = 128,
     depth: int = 4,

@@ -24,7 +24,7 @@ from kinformer.nn.projections.qkv import QKV
 Local = Literal["window", "segments"]
 
 
-@member(needs={"layer": "depth>1"})
+@member(cost="L * (segment + memory)", needs={"layer": "depth>1"})
 def memorizing_transformer(
     d: int = 128,
     depth: int = 5,

@@ -1,4 +1,4 @@
-"""T-DMCA: a decoder that alternates between layers over a block and layers over the compressed row."""
+"""T-DMCA: a decoder with layers over a block and layers over the compressed row."""
 
 from torch import Tensor
 
@@ -22,7 +22,7 @@ from kinformer.nn.projections.qkv import QKV
 from kinformer.nn.shorteners.conv_shortener import ConvShortener
 
 
-@member
+@member(cost="L * block + L**2 / compress")
 def memory_compressed_transformer(
     d: int = 128,
     depth: int = 5,

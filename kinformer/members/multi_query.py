@@ -10,7 +10,7 @@ from kinformer.models.lm import LM
 from kinformer.nn.feedforward.mlp import MLP
 
 
-@member(needs={"length": "position=learned"})
+@member(cost="L**2", needs={"length": "position=learned"})
 def multi_query(
     d: int = 128,
     depth: int = 5,

@@ -17,7 +17,9 @@ from kinformer.nn.patterns.band import Band
 Form = Literal["encoder", "decoder"]
 
 
-@member(recipe=Recipe(lr=1e-3), needs={"alpha": "depth>1", "length": "position=learned or scales=()"})
+@member(
+    cost="L * length", recipe=Recipe(lr=1e-3), needs={"alpha": "depth>1", "length": "position=learned or scales=()"}
+)
 def multi_scale(
     d: int = 128,
     depth: int = 5,

@@ -34,6 +34,7 @@ Kernel = Literal["softmax", "hyperbolic", "trigonometric", "relu", "sigmoid", "a
 
 
 @member(
+    cost="L * features",
     needs={
         "redraw, length": "lanes=false",
         "lanes": "form=decoder",
@@ -41,7 +42,7 @@ Kernel = Literal["softmax", "hyperbolic", "trigonometric", "relu", "sigmoid", "a
         "eps": "kernel!=trigonometric",
         "stabiliser": "kernel=softmax|hyperbolic",
         "window": "form=decoder and kernel=softmax|hyperbolic",
-    }
+    },
 )
 def performer(
     d: int = 128,

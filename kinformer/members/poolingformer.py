@@ -1,4 +1,4 @@
-"""Poolingformer: attention in two levels, over a window and over pooled keys of a wider window."""
+"""Poolingformer: attention over a window and over pooled keys of a wider window."""
 
 from typing import Literal
 
@@ -18,7 +18,7 @@ from kinformer.nn.shorteners.windows import DynamicWindows, MaxWindows, MeanWind
 Pool = Literal["mean", "max", "dynamic"]
 
 
-@member(recipe=Recipe(lr=5e-4), needs={"head_dim": "shared=false"})
+@member(cost="L * (near + far / stride)", recipe=Recipe(lr=5e-4), needs={"head_dim": "shared=false"})
 def poolingformer(
     d: int = 128,
     depth: int = 4,

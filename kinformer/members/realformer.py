@@ -29,6 +29,7 @@ EPS = 1e-12
 
 
 @member(
+    cost="L**2",
     recipe=Recipe(lr=5e-4),
     needs={
         "scores": "depth>1",

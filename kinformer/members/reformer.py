@@ -1,4 +1,4 @@
-"""Reformer: attention within buckets of similar tokens, in layers that store no activations."""
+"""Reformer: attention within buckets of similar tokens, in reversible layers."""
 
 from typing import Literal
 
@@ -27,10 +27,11 @@ Halves = Literal["own", "same"]
 
 
 @member(
+    cost="L * local + L**2 * rounds / buckets",
     needs={
         "buckets, rounds, eval_rounds, redraw, chunk, scale": "local=none or depth>1",
         "restricted, divided": "chunk!=none",
-    }
+    },
 )
 def reformer(
     d: int = 128,

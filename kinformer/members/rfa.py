@@ -18,7 +18,7 @@ from kinformer.nn.norms.layer import LayerNorm
 from kinformer.nn.projections.qkv import QKV
 
 
-@member(needs={"redraw, length": "lanes=false", "tau, form": "kernel=gaussian"})
+@member(cost="L * features", needs={"redraw, length": "lanes=false", "tau, form": "kernel=gaussian"})
 def rfa(
     d: int = 128,
     depth: int = 5,

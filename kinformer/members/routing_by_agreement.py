@@ -30,13 +30,14 @@ Place = Literal["encoder", "cross", "decoder"]
 
 
 @member(
+    cost="L**2",
     needs={
         "routing, capsules, iterations": "lower!=0 and places",
         "lower": "places",
         "pattern, length": "form=decoder",
         "places": "form=encoder_decoder and lower!=0",
         "smoothing": "form=encoder_decoder",
-    }
+    },
 )
 def routing_by_agreement(
     d: int = 128,
@@ -55,7 +56,7 @@ def routing_by_agreement(
     dropout: float = 0.0,
     smoothing: float = 0.1,
 ) -> LM | Seq2Seq:
-    """Capsule routing of heads (Li et al., 2019, arXiv:1904.03100; Gu and Feng, 2019).
+    """Capsule routing of heads (Li et al., 2019, arXiv:1904.03100; Gu and Feng, 2019, arXiv:1909.00188).
 
     A head's output counts more if more heads agree with it. Choose it over `gpt` if the outputs of heads overlap. It
     costs heads x d multiplications per token and iteration, independent of the length. It has about as many weights as

@@ -27,12 +27,13 @@ Alone = Literal["skipped", "zero", "null"]
 
 
 @member(
+    cost="L * local + L**2 / clusters",
     needs={
         "clusters, window, update, decay, commitment, shared, norm": "routed!=0",
         "length": "position=learned or clusters=none and routed!=0",
         "alone": "window!=none and shared=false",
         "eps": "window!=none",
-    }
+    },
 )
 def routing_transformer(
     d: int = 128,

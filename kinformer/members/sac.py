@@ -13,7 +13,7 @@ from kinformer.nn.norms.layer import LayerNorm
 from kinformer.nn.positions.learned import Learned
 
 
-@member
+@member(cost="L**2 * edges")
 def sac(
     d: int = 128,
     depth: int = 4,

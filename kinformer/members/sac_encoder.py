@@ -11,7 +11,7 @@ from kinformer.nn.norms.layer import LayerNorm
 from kinformer.nn.positions.learned import Learned
 
 
-@member
+@member(cost="L**2 * edges")
 def sac_encoder(
     d: int = 128,
     depth: int = 4,

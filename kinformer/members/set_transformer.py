@@ -26,12 +26,13 @@ ANSWERS: dict[str, type[Answer]] = {"number": NumberAnswer, "count": CountAnswer
 
 
 @member(
+    cost="elements * inducing",
     needs={
         "heads, form": "encoder=attention or pooling=attention or decoder>0",
         "head_dim": "form=paper and encoder=attention or form=paper and pooling=attention or form=paper and decoder>0",
         "inducing": "encoder=attention",
         "seeds": "pooling=attention",
-    }
+    },
 )
 def set_transformer(
     d: int = 64,

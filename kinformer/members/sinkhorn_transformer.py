@@ -11,7 +11,7 @@ from kinformer.nn.norms.layer import LayerNorm
 from kinformer.nn.positions.learned import Learned
 
 
-@member
+@member(cost="L * block + L**2 / block")
 def sinkhorn_transformer(
     d: int = 128,
     depth: int = 5,

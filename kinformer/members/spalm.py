@@ -17,7 +17,7 @@ from kinformer.nn.initialise import Scheme, with_embeddings
 START = 2.0  # initial length of an embedding
 
 
-@member(recipe=Recipe(lr=1e-3, warmup=0.2))
+@member(cost="L * (segment + memory)", recipe=Recipe(lr=1e-3, warmup=0.2))
 def spalm(
     datastore: str | None = None,
     frozen: str | None = None,

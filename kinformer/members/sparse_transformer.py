@@ -26,6 +26,7 @@ from kinformer.nn.positions.coordinates import Coordinates
 
 
 @member(
+    cost="L * stride + L**2 * summary / stride",
     recipe=Recipe(lr=3e-3, warmup=0.05),
     needs={
         "attention, use": "factors>1",

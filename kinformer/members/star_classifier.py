@@ -11,7 +11,7 @@ from kinformer.nn.poolers.max import MaxPooler
 from kinformer.nn.positions.learned import Learned
 
 
-@member(needs={"length": "position=learned"})
+@member(cost="L", needs={"length": "position=learned"})
 def star_classifier(
     d: int = 128,
     depth: int = 4,

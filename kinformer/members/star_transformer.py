@@ -12,7 +12,7 @@ from kinformer.nn.positions.learned import Learned
 Form = Literal["paper", "published"]
 
 
-@member(needs={"length": "position=learned"})
+@member(cost="L", needs={"length": "position=learned"})
 def star_transformer(
     d: int = 128,
     depth: int = 4,

@@ -1,4 +1,4 @@
-"""Synthesizer: attention weights from single tokens or from positions, without comparing tokens."""
+"""Synthesizer: attention weights from single tokens or positions, without products."""
 
 from math import isqrt
 from typing import Literal
@@ -32,7 +32,10 @@ Kind = Literal["dense", "factorised_dense", "random", "fixed_random", "factorise
 Form = Literal["decoder", "encoder"]
 
 
-@member(needs={"units": "scores=dense", "first, second": "scores=factorised_dense", "rank": "scores=factorised_random"})
+@member(
+    cost="L**2",
+    needs={"units": "scores=dense", "first, second": "scores=factorised_dense", "rank": "scores=factorised_random"},
+)
 def synthesizer(
     d: int = 128,
     depth: int = 5,

@@ -21,7 +21,7 @@ from kinformer.nn.projections.qkv import QKV
 Mixes = Literal["both", "scores", "weights"]
 
 
-@member(needs={"softmax_heads": "mixes!=weights", "value_heads": "mixes!=scores"})
+@member(cost="L**2", needs={"softmax_heads": "mixes!=weights", "value_heads": "mixes!=scores"})
 def talking_heads(
     d: int = 128,
     depth: int = 5,

@@ -22,7 +22,7 @@ from kinformer.nn.projections.qkv import QKV
 Ties = Literal["all", "latest"]
 
 
-@member(needs={"search": "ties=latest"})
+@member(cost="L**2", needs={"search": "ties=latest"})
 def topk_transformer(
     d: int = 128,
     depth: int = 5,

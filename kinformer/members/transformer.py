@@ -10,7 +10,11 @@ from kinformer.models.seq2seq import Seq2Seq
 from kinformer.nn.initialise import Scheme, at_width, initialise
 
 
-@member(recipe=Recipe(schedule="noam", warmup=0.04, betas=(0.9, 0.98), eps=1e-9), needs={"length": "position=learned"})
+@member(
+    cost="L**2",
+    recipe=Recipe(schedule="noam", warmup=0.04, betas=(0.9, 0.98), eps=1e-9),
+    needs={"length": "position=learned"},
+)
 def transformer(
     d: int = 512,
     depth: int = 6,

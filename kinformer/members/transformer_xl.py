@@ -19,7 +19,7 @@ from kinformer.nn.patterns.band import Band
 from kinformer.nn.projections.qkv import QKV
 
 
-@member(recipe=Recipe(lr=1e-3, warmup=0.2))
+@member(cost="L * (segment + memory)", recipe=Recipe(lr=1e-3, warmup=0.2))
 def transformer_xl(
     d: int = 128,
     depth: int = 5,

@@ -25,7 +25,7 @@ Transition = Literal["mlp", "separable_conv"]
 Kind = Literal["act", "graves", "fixed"]
 
 
-@member(needs={"halted, ponder, epsilon, bias": "halting!=fixed"})
+@member(cost="L**2", needs={"halted, ponder, epsilon, bias": "halting!=fixed"})
 def universal_transformer(
     d: int = 288,
     depth: int = 4,

@@ -67,8 +67,8 @@ class Agent(PolicyModel):
 
     Errors: ValueError for invalid numbers, for a body without a state or with unrepeatable results, and for an exit
     rule that no loss trains.
-    Source: Schulman et al., 2017, arXiv:1707.06347; stored states and burn-in: Kapturowski et al., 2019, "Recurrent
-    experience replay in distributed reinforcement learning", ICLR.
+    Source: Schulman et al., 2017, arXiv:1707.06347; stored states and burn-in: Kapturowski et al., 2019,
+    https://openreview.net/forum?id=r1lyTjAqYX, "Recurrent experience replay in distributed reinforcement learning".
     """
 
     reads: ClassVar[str] = "environments"

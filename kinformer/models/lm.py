@@ -53,7 +53,8 @@ class LM(TextModel):
 
     Errors: ValueError for a weight in `penalties` of a loss that no part reports, and for a part that needs an input
     that no earlier part supplies. ValueError also for an `EarlyExit` with a trainable exit rule: `MultiExit` trains it.
-    Source: Radford et al., 2018, "Improving language understanding by generative pre-training".
+    Source: Radford et al., 2018,
+    https://cdn.openai.com/research-covers/language-unsupervised/language_understanding_paper.pdf.
     """
 
     def __init__(

@@ -87,6 +87,18 @@ def member_stub(name: str) -> Callable[..., Any] | None:
     return None
 
 
+def member_cost(file: Path, name: str) -> str | None:
+    """Return the order of cost that a member declares, such as "L * window"; None if it declares none.
+
+    file: the Python file that defines the member.
+    name: name of the member.
+    """
+    (function,) = (node for node in _member_functions(_parse(file)) if node.name == name)
+    calls = [decorator for decorator in function.decorator_list if isinstance(decorator, ast.Call)]
+    values = [keyword.value for call in calls for keyword in call.keywords if keyword.arg == "cost"]
+    return ast.literal_eval(values[0]) if values else None
+
+
 def constant(file: Path, name: str) -> Any:
     """Return the literal value that a file, or a class in it, assigns to a name; None without one.
 

@@ -3,6 +3,7 @@
 import weakref
 from collections.abc import Iterable
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,15 +22,38 @@ def count_lstm_flops(x: Tensor, of_x: Tensor, of_state: Tensor, *_: Any, **__: A
     return 2 * x.shape[0] * x.shape[1] * (of_x.numel() + of_state.numel())
 
 
-LEFT_OUT = {torch.ops.aten.mkldnn_rnn_layer: count_lstm_flops}  # operators without a formula in PyTorch's counter
+def count_qr_flops(a: Tensor, *_: Any, **__: Any) -> int:
+    """Return the flops of QR factors by Householder reflections: those of R, and as many for Q.
+
+    a: matrices, [..., M, N] with M >= N.
+    """
+    rows, columns = a.shape[-2:]
+    return a.numel() // (rows * columns) * (4 * rows * columns**2 - 4 * columns**3 // 3)
+
+
+def count_triangular_flops(a: Tensor, b: Tensor, *_: Any, **__: Any) -> int:
+    """Return the flops of solving A X = B with triangular matrices A.
+
+    a: matrices, [..., N, N].
+    b: right-hand sides, [..., N, K].
+    """
+    return max(a.numel() * b.shape[-1], b.numel() * a.shape[-1])
+
+
+# operators without a formula in PyTorch's counter
+LEFT_OUT = {
+    torch.ops.aten.mkldnn_rnn_layer: count_lstm_flops,
+    torch.ops.aten.linalg_qr: count_qr_flops,
+    torch.ops.aten.linalg_solve_triangular: count_triangular_flops,
+}
 
 
 class Tally(TorchDispatchMode):
     """Counter of the flops of matrix products and convolutions, and of the bytes of tensors.
 
     Choose it if the counts must not depend on the machine. It uses PyTorch's formulas for the flops of an operator, and
-    another formula for an LSTM, which PyTorch lacks. Bytes are the sizes of outputs; each storage counts once, until it
-    is freed. Internal buffers of kernels are not seen.
+    own formulas for an LSTM, QR factors and triangular systems, which PyTorch lacks. Bytes are the sizes of outputs;
+    each storage counts once, until it is freed. Internal buffers of kernels are not seen.
 
     Attributes: `flops` counts all flops, `still` counts the flops of operators that record no gradient, `live` is the
     number of bytes alive now, and `peak` is the largest value of `live`.
@@ -81,14 +105,13 @@ class Tally(TorchDispatchMode):
         key, size = storage._cdata, storage.nbytes()
         if key in self._counted or not size:
             return
-
-        def forget(_: object) -> None:
-            self.live -= size
-            self._counted.pop(key, None)
-
-        self._counted[key] = weakref.ref(storage, forget)
+        self._counted[key] = weakref.ref(storage, partial(self._forget, key, size))
         self.live += size
         self.peak = max(self.peak, self.live)
+
+    def _forget(self, key: int, size: int, _: object) -> None:
+        self.live -= size
+        self._counted.pop(key, None)
 
 
 def products_of(call: Any) -> int:

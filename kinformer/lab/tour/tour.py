@@ -318,5 +318,6 @@ def describe_machine() -> str:
     processor = platform.processor() or platform.machine()
     return (
         f"{processor}, cores: {os.cpu_count()}, threads: {torch.get_num_threads()}; "
-        f"Python {platform.python_version()}, torch {torch.__version__}, kinformer {__version__}; {date.today():%Y-%m-%d}"
+        f"Python {platform.python_version()}, torch {torch.__version__}, kinformer {__version__}; "
+        f"{date.today():%Y-%m-%d}"
     )

@@ -33,8 +33,8 @@ class DynamicRouting(Aggregation):
 
     Errors: ValueError if capsules do not divide d, or if `over` is unknown.
 
-    Source: Sabour et al., 2017, arXiv:1710.09829, procedure 1; of heads Gu and Feng, 2019 (NLPCC), and Li et al., 2019,
-    arXiv:1904.03100.
+    Source: Sabour et al., 2017, arXiv:1710.09829, procedure 1; of heads Gu and Feng, 2019, arXiv:1909.00188, and Li et
+    al., 2019, arXiv:1904.03100.
     """
 
     def __init__(

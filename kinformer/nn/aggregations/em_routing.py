@@ -46,7 +46,7 @@ class EMRouting(Aggregation):
 
     Errors: ValueError if capsules do not divide d, if sharpness is below 0, or if `weights` is unknown.
 
-    Source: Hinton et al., 2018 (ICLR, matrix capsules with EM routing), procedure 1; of heads Li et al., 2019,
+    Source: Hinton et al., 2018, https://openreview.net/forum?id=HJWLfGWRb, procedure 1; of heads Li et al., 2019,
     arXiv:1904.03100.
     """
 

@@ -33,8 +33,8 @@ class GaussianPrior(Bias):
     sigma: initial deviation, in positions.
     own: initial |b|.
 
-    Errors: ValueError if `heads` is neither 1 nor the number of heads of the layer. Source: Guo et al., 2019, Gaussian
-    Transformer: a lightweight approach for natural language inference, AAAI.
+    Errors: ValueError if `heads` is neither 1 nor the number of heads of the layer. Source: Guo et al., 2019,
+    doi:10.1609/aaai.v33i01.33016489, Gaussian Transformer: a lightweight approach for natural language inference, AAAI.
     """
 
     def __init__(self, heads: int = 1, *, sigma: float = 5.0, own: float = 0.02):

@@ -26,9 +26,9 @@ class Reinforce(nn.Module, KeywordHints):
         log-likelihood of its own target. "token" has less noise but ignores the effect of a choice on later tokens.
     decay: factor of the old running mean in an update, from 0 to 1.
 
-    Errors: ValueError for another `per`, and a decay outside 0 to 1. Source: Williams, 1992, "Simple statistical
-    gradient-following algorithms for connectionist reinforcement learning"; the reward: Li et al., 2020,
-    arXiv:2003.09833; its baseline as a running mean with 0.9 is a choice made here.
+    Errors: ValueError for another `per`, and a decay outside 0 to 1. Source: Williams, 1992, doi:10.1007/BF00992696,
+    "Simple statistical gradient-following algorithms for connectionist reinforcement learning"; the reward: Li et al.,
+    2020, arXiv:2003.09833; its baseline as a running mean with 0.9 is a choice made here.
     """
 
     baseline: Float[Tensor, ""]

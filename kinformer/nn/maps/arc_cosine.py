@@ -30,7 +30,8 @@ class ArcCosine(HeadDirections):
     seed: seed of the first directions; checkpoints contain the directions.
 
     Errors: ValueError if the number or the width of the heads differs. Source: Peng et al., 2021, arXiv:2103.02143,
-    section 3.1 and appendix A; the kernel: Cho and Saul, 2009, of degree 1.
+    section 3.1 and appendix A; the kernel: Cho and Saul, 2009,
+    https://papers.nips.cc/paper/3628-kernel-methods-for-deep-learning, of degree 1.
     """
 
     by_vector = True

@@ -31,7 +31,8 @@ class Trigonometric(Directions):
     k_dim, directions, orthogonal, lengths, redraw, seed: as in `Directions`.
 
     Errors: ValueError if the heads have another width than `k_dim`. Source: Choromanski et al., 2020, arXiv:2009.14794,
-    section 2.3, its trigonometric estimate; Rahimi and Recht, 2007.
+    section 2.3, its trigonometric estimate; Rahimi and Recht, 2007,
+    https://papers.nips.cc/paper/3182-random-features-for-large-scale-kernel-machines.
     """
 
     signed, by_vector = True, True

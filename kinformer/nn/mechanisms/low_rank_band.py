@@ -63,8 +63,8 @@ class LowRankBand(Mechanism):
     Errors: ValueError for a layer with another number of heads; NoState (no decoding state exists) from `start` if a
     pattern allows later keys.
 
-    Source: Guo et al., 2019, Low-Rank and Locality Constrained Self-Attention for Sequence Modeling, IEEE/ACM TASLP
-    27(12).
+    Source: Guo et al., 2019, doi:10.1109/TASLP.2019.2944078, Low-Rank and Locality Constrained Self-Attention for
+    Sequence Modeling, IEEE/ACM TASLP 27(12).
 
     Differences: the combination of the parts and their separate softmaxes are this library's reading of the paper; its
     text was not available when this was written.

@@ -140,7 +140,8 @@ class NystromIdentity(ThroughLandmarks):
     Errors: NoState (no decoding state exists) from `start`; ValueError without `ctx.run`, with `ctx.only` or
     `ctx.also`, and for cross-attention, in which A is not square.
 
-    Source: Chen et al., 2020, Compressed Self-Attention for Deep Metric Learning with Low-Rank Approximation, IJCAI.
+    Source: Chen et al., 2020, doi:10.24963/ijcai.2020/285, Compressed Self-Attention for Deep Metric Learning with
+    Low-Rank Approximation, IJCAI.
     """
 
     def __init__(self, size: int = 8, *, scale: float | None = None):

@@ -22,7 +22,8 @@ class PredictiveAttention(ConvolvedScores):
     pattern, heads, size, kernel, slope, scale, dropout: as in `EvolvingAttention`.
     alpha: weight of the block's own scores, 0 to 1.
 
-    Source: Wang et al., "Predictive Attention Transformer", submitted to ICLR 2021.
+    Source: Wang et al., 2021, https://openreview.net/forum?id=YQVjbJPnPc9, "Predictive Attention Transformer",
+    submitted to ICLR.
     """
 
     def __init__(

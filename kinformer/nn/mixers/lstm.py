@@ -48,9 +48,9 @@ class LSTM(Layer):
     Errors: ValueError without `ctx.run`, with `ctx.only` or `ctx.also` (a state of all past tokens allows no limits),
     or if depth is below 1.
 
-    Source: Hochreiter and Schmidhuber, 1997, "Long short-term memory", with the forget gate of Gers et al., 2000; its
-    initial weights: Jozefowicz et al., 2015, "An empirical exploration of recurrent network architectures", ICML;
-    dropout: Zaremba et al., 2014, arXiv:1409.2329.
+    Source: Hochreiter and Schmidhuber, 1997, doi:10.1162/neco.1997.9.8.1735, with the forget gate of Gers et al., 2000,
+    doi:10.1162/089976600300015015; its initial weights: Jozefowicz et al., 2015,
+    https://proceedings.mlr.press/v37/jozefowicz15.html; dropout: Zaremba et al., 2014, arXiv:1409.2329.
     """
 
     def __init__(self, d: int, depth: int = 1, *, dropout: float = 0.0, forget: float = 0.0):
