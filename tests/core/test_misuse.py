@@ -124,7 +124,7 @@ CALLS = {
         "ValueError: the prompt has no token ids: got torch.float32, expected integers. Pass tokens.long()"
     ),
     "model('text')": "TypeError: tokens are of type str, expected a tensor of integers [B, T]",
-    "model(input_ids=ids)": "TypeError: LM has no keyword 'input_ids'; pass the batch of tokens as the first argument",
+    "model(input_ids=ids)": "TypeError: LM has no keyword 'input_ids'; use 'batch' instead",
     "kf.fit(model, 'notes.txt', steps=1)": (
         "FileNotFoundError: there is no file or folder notes.txt; give the path of a file or folder, or text=PATH"
     ),
