@@ -9,7 +9,7 @@ from kinformer.core.quote import quote, shorten
 _SYNONYMS = {
     "depth": "n_layer n_layers num_layers num_hidden_layers layers encoder_layers num_encoder_layers blocks",
     "heads": "n_head n_heads num_heads num_attention_heads nhead attention_heads attn_heads",
-    "key_heads": "n_kv_heads num_kv_heads num_key_value_heads kv_heads n_kv_head",
+    "key_heads": "attn_kv_heads n_kv_heads num_kv_heads num_key_value_heads kv_heads n_kv_head",
     "d": "d_model hidden_size n_embd dim embed_dim embedding_dim model_dim width hidden_dim emb_dim features",
     "head_dim": "dim dim_head d_head head_size d_k",
     "embed_dim": "d d_model hidden_size dim",
@@ -26,6 +26,10 @@ _SYNONYMS = {
     "projection": "d d_model dim embed_dim hidden_size n_embd heads num_heads n_head nhead num_attention_heads",
     "pattern": "is_causal causal block_mask mask_mod",
     "k_pos": "mask attn_mask attention_mask key_padding_mask padding_mask key_mask",
+    "position": "rotary_pos_emb rel_pos_bias alibi_pos_bias use_abs_pos_emb pos_emb position_embedding_type rope",
+    "norm": "use_rmsnorm pre_norm norm_first normalization normalize_before norm_type",
+    "impl": "attn_flash flash attn_implementation use_flash_attention attn_impl backend",
+    "body": "attn_layers decoder",
     "bias": "attn_bias score_mod position_bias qkv_bias",
     "base": "theta rope_theta rotary_base",
     "turned": "rotary_dim rotary_ndims",
@@ -33,16 +37,16 @@ _SYNONYMS = {
     "lr": "learning_rate rate max_lr",
     "steps": "epochs num_epochs num_train_epochs max_epochs n_epochs max_steps num_steps train_steps iterations iters "
     "max_iters max_new_tokens max_tokens max_length",
-    "batch": "batch_size bs per_device_train_batch_size train_batch_size",
+    "data": "train_dataset dataset train_data train_dataloader dataloader input_ids",
+    "batch": "batch_size bs per_device_train_batch_size train_batch_size input_ids attention_mask",
     "decay": "weight_decay wd",
     "clip": "grad_clip max_grad_norm gradient_clip gradient_clip_val",
     "accumulate": "gradient_accumulation_steps grad_accum accumulate_grad_batches",
     "warmup": "warmup_steps num_warmup_steps warmup_ratio warmup_iters",
     "schedule": "scheduler lr_scheduler lr_scheduler_type",
     "valid": "eval_dataset validation_data val_data valid_data eval_data test_dataset",
-    "data": "train_dataset dataset train_data train_dataloader dataloader",
     "resume": "resume_from_checkpoint",
-    "tokens": "max_new_tokens max_tokens max_length input_ids inputs prompt idx",
+    "tokens": "max_new_tokens max_tokens max_length input_ids inputs prompt idx attention_mask pad_token_id",
     "temperature": "temp",
     "beam": "num_beams beams beam_size beam_width n_beams",
     "stop": "eos_token_id stop_token eos stop_strings stopping_criteria",
@@ -53,6 +57,13 @@ _SYNONYMS = {
     "precision": "bf16 fp16 mixed_precision dtype",
     "checkpointing": "gradient_checkpointing",
     "compile": "torch_compile",
+    "load": "from_pretrained AutoModel AutoModelForCausalLM AutoModelForMaskedLM",
+    "save": "save_pretrained",
+    "fit": "Trainer TrainingArguments train",
+    "attend": "scaled_dot_product_attention sdpa flash_attn_func flex_attention",
+    "LM": "TransformerWrapper AutoregressiveWrapper GPT2LMHeadModel",
+    "Stack": "Decoder Encoder AttentionLayers TransformerDecoder TransformerEncoder",
+    "gpt": "GPT GPT2 gpt2",
     "progress": "verbose progress_bar disable_tqdm",
 }
 
@@ -60,6 +71,8 @@ _SYNONYMS = {
 # For a name: a part of a word, and the explanation that follows the name if it replaces a word with this part.
 _EXPLANATIONS = {
     "steps": ("epochs", ": steps = epochs * training tokens / (batch * length)"),
+    "tokens": ("", ": -1 marks padding, on the left of a prompt"),
+    "batch": ("mask", ": -1 marks padding in its tokens"),
     "pattern": ("causal", ": such as Causal()"),
     "k_pos": ("mask", ": -1 marks padding there, and pattern= chooses the keys"),
     "projection": ("", ": write Attention(QKV(d, heads), Softmax(Causal()))"),
@@ -79,8 +92,7 @@ _ADVICE = {
     "inputs are batch first; transpose others with x.transpose(0, 1)": "batch_first",
     "temperature=0 takes the likeliest token, and any other temperature samples": "do_sample greedy sample",
     "repeat the prompt with tokens.repeat(n, 1)": "num_return_sequences num_samples",
-    "-1 marks padding, on the left of a prompt": "pad_token_id padding_side pad",
-    "pass the batch of tokens as the first argument": "input_ids",
+    "-1 marks padding, on the left of a prompt": "padding_side pad",
     "the targets are the tokens; TokenBatch(tokens, scored) marks those that count": "labels targets",
 }
 

@@ -21,9 +21,10 @@ def missing_path(path: str | Path, advice: str = "") -> str:
 
 @contextmanager
 def refuse_long_paths() -> Iterator[None]:
-    """Raise FileNotFoundError with a short message for a path that is too long, such as the content of a file.
+    """Raise FileNotFoundError with a short message for a path that is too long.
 
-    Choose it as a decorator of functions that take a path. The message of the operating system repeats the whole path.
+    Choose it as a decorator of functions that take a path, for which a user may pass the content of a file. The message
+    of the operating system repeats the whole path.
     """
     try:
         yield

@@ -52,6 +52,8 @@ CALLS = {
     "nn.Sequential(nn.Linear(8, 8), layer, nn.Linear(8, 8))(x)": OUT,
     "torch.cat([x, layer(x)])": OUT,
     "layer(x).shape": "AttributeError: a layer returns Out, which has no 'shape'; write layer(x).y.shape",
+    "model(ids).backward()": "AttributeError: a model returns Loss, which has no 'backward'; write loss.total.backward",
+    "model(ids).loss": "AttributeError: a model returns Loss, which has no 'loss'; write .total",
     # constructors
     "kf.QKV(8, num_heads=2)": "TypeError: QKV has no keyword 'num_heads'; use 'heads' instead",
     "kf.Softmax(mask=mask)": f"TypeError: Softmax has no keyword 'mask'; {MASK}",
@@ -124,7 +126,7 @@ CALLS = {
         "ValueError: the prompt has no token ids: got torch.float32, expected integers. Pass tokens.long()"
     ),
     "model('text')": "TypeError: tokens are of type str, expected a tensor of integers [B, T]",
-    "model(input_ids=ids)": "TypeError: LM has no keyword 'input_ids'; pass the batch of tokens as the first argument",
+    "model(input_ids=ids)": "TypeError: LM has no keyword 'input_ids'; use 'batch' instead",
     "kf.fit(model, 'notes.txt', steps=1)": (
         "FileNotFoundError: there is no file or folder notes.txt; give the path of a file or folder, or text=PATH"
     ),

@@ -86,7 +86,8 @@ class TextData(Data):
             )
             advice = "give more text, at least about 60 bytes" if valid.unit == "bytes" else "give more text"
             raise ValueError(
-                f"{shortage} for validation, expected at least 2; {advice}, or a validation file with --valid FILE"
+                f"{shortage} for validation, expected at least 2; {advice}, or validation data with "
+                "--valid FILE (valid= in Python)"
             )
         if model.lanes:
             if train.begins is None:

@@ -48,7 +48,7 @@ def fit(
 
         import kinformer as kf
         model = kf.gpt(d=128, depth=4)
-        history = kf.fit(model, "book.txt", minutes=3, out="runs/book")
+        history = kf.fit(model, "text=book.txt", minutes=3, out="runs/book")
         print(history.best)
 
     A terminal and a notebook show a bar with the step, the loss, the metric on validation data, the speed and the time
