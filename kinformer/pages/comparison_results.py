@@ -3,7 +3,7 @@
 import json
 import shlex
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +70,8 @@ class MemberResult:
     peak_bytes: int
     lengths: list[dict[str, Any]]
     runs: list[dict[str, Any]]
-    point: dict[str, float | str]
-    grid: list[dict[str, Any]]
+    point: dict[str, float | str] = field(default_factory=dict)
+    grid: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def value(self) -> float:
