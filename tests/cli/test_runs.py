@@ -75,7 +75,11 @@ def test_weights_of_another_run_are_begun_with(
     wide = [word.replace("d=16", "d=32") for word in command("--from", f"{tmp_path}/run", out="x")]
     fails(capsys, wide, "got weights for d=16, expected weights for d=32. Only windows")
     other = [word if word != "gpt" else "llama" for word in command("--from", f"{tmp_path}/run", out="x")]
-    fails(capsys, [word for word in other if "length=" not in word], "run belongs to the member gpt, not to llama, and has other layers. Give")
+    fails(
+        capsys,
+        [word for word in other if "length=" not in word],
+        "run belongs to the member gpt, not to llama, and has other layers. Give",
+    )
     assert not (tmp_path / "x").exists()
 
 
