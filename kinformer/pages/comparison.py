@@ -42,38 +42,40 @@ def save_grid(results: Results, path: Path) -> None:
     """
     if plots := list(grid_plots(results)):
         measure = next(iter(results.members[0].measures))
-        title = f"{measure} on validation data, {results.settings['data']}"
-        height = max(3.6, 0.25 * max(len(plot.categories) for plot in plots))
-        save_plots(plots, title, path, columns=min(3, len(plots)), size=(4.8, height), share_y=True)
+        title, bars = f"{measure} on validation data, {results.settings['data']}", plots[0].horizontal
+        size = (8.0, max(3.6, 0.3 * len(plots[0].categories))) if bars else (4.8, 3.6)
+        save_plots(plots, title, path, columns=min(1 if bars else 3, len(plots)), size=size, share_y=not bars)
 
 
 def grid_plots(results: Results) -> Iterator[Plot]:
-    """Yield the plots of a grid: one for all members with one axis, otherwise one for each member.
+    """Yield the plots of a grid: one for all members if one value varies, otherwise one for each member.
 
-    With two axes, each line is a value of the second axis. With more, each point of the grid has a bar.
+    If two values vary, each line is a value of the second. If more vary, each point of the grid has a line of its own.
 
     results: the results of the comparison.
     """
-    axes, measure = results.settings.get("grid", {}), next(iter(results.members[0].measures))
+    axes = {name: values for name, values in results.settings.get("grid", {}).items() if len(values) > 1}
     if not axes or not results.members[0].grid:
         return
-    names = [value_text(value) for value in next(iter(axes.values()))]
-    if len(axes) == 1:
+    measure, (first, *others) = next(iter(results.members[0].measures)), axes
+    names = [value_text(value) for value in axes[first]]
+    if not others:
         lines = [_grid_line(row.grid, row.name, colour(place)) for place, row in enumerate(results.members)]
-        yield Plot("", next(iter(axes)), measure, lines, categories=names)
+        yield Plot("", first, measure, lines, categories=names)
         return
     for row in results.members:
-        if len(axes) == 2:
-            (first, second), values = axes, next(reversed(axes.values()))
-            lines = [
-                _grid_line(
-                    [entry for entry in row.grid if entry["point"][second] == value], f"{second}={value_text(value)}"
-                )
-                for value in values
-            ]
+        if len(others) == 1:
+            by_value = {
+                value: [entry for entry in row.grid if entry["point"][others[0]] == value] for value in axes[others[0]]
+            }
+            lines = [_grid_line(entries, f"{others[0]}={value_text(value)}") for value, entries in by_value.items()]
             yield Plot(row.name, first, measure, lines, categories=names)
         else:
-            means = {point_text(entry["point"]): [entry["mean"]] for entry in row.grid if entry["mean"] is not None}
+            means = {
+                point_text({name: entry["point"][name] for name in axes}): [entry["mean"]]
+                for entry in row.grid
+                if entry["mean"] is not None
+            }
             yield by_category(row.name, measure, means, horizontal=True)
 
 

@@ -3,7 +3,7 @@
 import json
 import shlex
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +70,8 @@ class MemberResult:
     peak_bytes: int
     lengths: list[dict[str, Any]]
     runs: list[dict[str, Any]]
-    point: dict[str, float | str]
-    grid: list[dict[str, Any]]
+    point: dict[str, float | str] = field(default_factory=dict)
+    grid: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def value(self) -> float:
@@ -271,7 +271,8 @@ class Results:
         measure_names = [name for name in measure_names if all(name in row.measures for row in self.members)]
         axes = list(self.members[0].point)
         speed = f"{self.settings.get('counted', 'tokens')}/s"
-        heads = ["member", "parameters", first, *measure_names, *axes, speed, "ms per token", "state", "memory"]
+        best = [f"best {name}" for name in axes]
+        heads = ["member", "parameters", first, *measure_names, *best, speed, "ms per token", "state", "memory"]
         rows = []
         for row in self.members:
             spread = "" if row.interval is None else f" ± {(row.interval[1] - row.interval[0]) / 2:.3f}"

@@ -2,7 +2,9 @@
 
 import json
 import signal
+from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from kinformer.cli.support.grid import parse_grid
 from kinformer.lab.errors import UserError
 from kinformer.lab.train.history import History
 from kinformer.lab.train.loop import Training
+from kinformer.pages.comparison import grid_plots
 from tests.cli.test_commands import BIGRAM, QUICK, fails
 
 SMALL = "gpt(depth=1, heads=1, length=8)"
@@ -62,7 +65,7 @@ def test_every_member_is_trained_at_every_point_and_the_best_one_is_measured_on_
     assert "A better d may lie outside the grid." in " ".join(text.split()) and "grid.png" in text
     page = Path("all/report.html").read_text()
     assert all(f"{entry['mean']:.3f}" in page for row in report["members"] for entry in row["grid"])
-    assert page.count("at each point.") == 4, "two plots, each with a label and a caption"
+    assert page.count("at each point.") == 2, "the label and the caption of a plot, because one value varies"
     assert Path("all/grid.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -174,3 +177,34 @@ def test_operations_are_the_same_for_points_of_another_size(place: Path) -> None
 def test_a_member_that_is_given_twice_is_named(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(compared(BIGRAM, BIGRAM, "--steps", "1")) == 0
     assert f"bigram#2 is the same member as {BIGRAM}: a second training of it" in capsys.readouterr().err
+
+
+def test_a_comparison_that_learns_nothing_says_so(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(compared(SMALL, "--steps", "20", "--grid", "lr=20,50", "--grid", "schedule=constant")) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"Warning: {SMALL}: " in out and "is not better than a uniform guess (8.000). Train longer, or with a" in out
+    assert "is not better than a uniform guess" in Path("all/report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("axes", "plots"),
+    [
+        ({"lr": [1.0, 2.0], "d": [8]}, [("", "lr", ["1", "2"], 1)]),
+        ({"lr": [1.0, 2.0], "d": [8, 16]}, [("gpt", "lr", ["1", "2"], 2)]),
+        ({"lr": [1.0, 2.0], "d": [8, 16], "e": ["a", "b"]}, [("gpt", "bits per byte", None, 0)]),
+        ({"lr": [1.0]}, []),
+    ],
+)
+def test_a_grid_is_drawn_by_the_values_that_vary(axes: dict[str, list[Any]], plots: list[Any]) -> None:
+    points = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
+    grid = [{"point": point, "mean": None if n == 1 else float(n)} for n, point in enumerate(points)]
+    row = SimpleNamespace(name="gpt", measures={"bits per byte": 1.0}, grid=grid)
+    drawn = list(grid_plots(SimpleNamespace(settings={"grid": axes}, members=[row])))  # type: ignore[arg-type]
+    assert len(drawn) == len(plots)
+    for plot, (title, xlabel, categories, lines) in zip(drawn, plots, strict=True):
+        assert (plot.title, plot.xlabel, len(plot.lines)) == (title, xlabel, lines)
+        if categories is None:
+            assert len(plot.categories) == len(points) - 1 and plot.categories[0] == "lr=1, d=8, e=a"
+        else:
+            assert plot.categories == categories
+            assert sum(len(line.y) for line in plot.lines) == len(points) - 1, "without the loss that was not finite"

@@ -1,4 +1,4 @@
-"""Training in phases, the option --then of `kinformer train`: all phases are checked before the first is trained."""
+"""Training in phases (--then): all phases are checked before the first is trained."""
 
 import json
 from collections.abc import Sequence

@@ -13,7 +13,7 @@ import wandb
 from kinformer.cli.__main__ import run
 from kinformer.lab.train.metrics_logger import LoggedRun, step_and_numbers
 from kinformer.lab.train.wandb_run import WandbRun
-from tests.cli.test_commands import fails
+from tests.cli.test_commands import BIGRAM, fails
 
 BLOCK, HEADER = 32_768, 7  # of the log files of wandb, which are those of LevelDB
 
@@ -142,3 +142,16 @@ def test_a_line_of_metrics_is_numbers_by_name() -> None:
         7,
         {"valid": 2.0, "others/rows": 0.1},
     )
+
+
+def test_a_comparison_has_a_run_for_each_training_in_one_group(tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes(b"the cat sat on the mat. " * 200)
+    words = ["--data", f"text={tmp_path}/text", "--out", f"{tmp_path}/all", "--batch", "2", "--length", "8"]
+    assert run(["compare", BIGRAM, *words, "--steps", "40", "--seeds", "2", "--wandb", "--tensorboard"]) == 0
+    for seed in (0, 1):
+        folder = tmp_path / f"all/bigram/seed={seed}"
+        assert [row["step"] for row in history(folder) if "loss" in row] == list(range(1, 41)), "in two turns"
+        (file,) = folder.glob("wandb/offline-run-*/*.wandb")
+        begun = next(record.run for record in records(file) if record.HasField("run"))
+        assert (begun.run_group, begun.display_name) == ("all", f"bigram seed={seed}")
+        assert any((folder / "tensorboard").iterdir())
