@@ -22,8 +22,8 @@ def show(
         list[str],
         typer.Argument(
             metavar="WORDS...",
-            help="Name from `kinformer list`; or a public function such as attend, a pattern such as 'Causal() & "
-            "Band(64)', file.py:Name, or a topic such as sparse. Keywords of a member, such as d=64, may follow.",
+            help="Name of a member or part, with keywords or numbers if you like; a topic such as sparse; a pattern "
+            "such as 'Causal() & Band(64)'; data; a command, claim, law or public function; or file.py:Name.",
         ),
     ],
     length: Annotated[
@@ -43,17 +43,20 @@ def show(
         ),
     ] = None,
 ) -> None:
-    """Explain a part or member, and draw its attention pattern.
+    """Explain a member, a part, an idea, data or a command, with drawings.
 
     \b
     Examples:
-        kinformer show band
-        # A member with other keywords than the defaults
+        kinformer show llama
+        # A part with numbers, and a member with other keywords than the defaults
+        kinformer show band 8
         kinformer show longformer window=8
         # An expression of patterns, also as a picture
         kinformer show 'Causal() & (Band(8) | Strided(8))' --out pattern.png
-        # A topic: which parts and members there are
+        # An idea of the field, all ideas, and the kinds of data
         kinformer show sparse
+        kinformer show topics
+        kinformer show data
 
     A part is a building block of models, and a member is a named model. The page has the description, the equation and
     the arguments, and pictures of the keys that each query attends to. Helper classes of the part come last.

@@ -49,7 +49,7 @@ def find_pages(name: str, keywords: tuple[str, ...] = ()) -> list[Page] | Topic:
     match = OWN.fullmatch(name) or (name.endswith(".py") and re.fullmatch(r"(?P<file>.*\.py)(?P<name>)", name))
     if match:
         return [*own_pages(match["file"], match["name"], keywords)]
-    is_name_of_member = name.removeprefix("members/") in part_files("members")
+    is_name_of_member = name.removeprefix("members/") in _member_names()
     _refuse_numbers_of_member(name)
     call = name if called_class(name) else None if is_name_of_member else words_as_call(name, keywords)
     if call is not None:
@@ -75,6 +75,11 @@ def find_pages(name: str, keywords: tuple[str, ...] = ()) -> list[Page] | Topic:
     if mentions:
         return Topic(name, "No part has this name, but these pages mention it.", mentions)
     raise _unknown(name, _offered_titles())
+
+
+def _member_names() -> set[str]:
+    """The names of all members, of plugins too."""
+    return {name for kind, file, module in _files() if kind == "members" for name in (file, *dict(_named(module)))}
 
 
 def _refuse_numbers_of_member(name: str) -> None:

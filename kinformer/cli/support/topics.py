@@ -53,10 +53,12 @@ def topics_of(place: str) -> list[str]:
 
     place: kind and name of the file, such as "patterns/band".
 
-    A topic comes first if the file stands early in its list.
+    A topic comes first if the file stands early among the members, or among the parts, of its list.
     """
+    is_member = place.startswith("members/")
     names = [name for name, entry in TOPICS.items() if place in entry.places]
-    return sorted(names, key=lambda name: TOPICS[name].places.index(place))
+    alike = {name: [x for x in TOPICS[name].places if x.startswith("members/") == is_member] for name in names}
+    return sorted(names, key=lambda name: alike[name].index(place))
 
 
 def _plain(words: str) -> str:

@@ -1,6 +1,7 @@
 """Pages of `kinformer show` for typed text: expressions, calls such as LSH(2, 8), and own files."""
 
 import ast
+import importlib
 import inspect
 import operator
 import re
@@ -8,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import kinformer
-from kinformer.cli.support.module_docs import defined_in, public_parts
+from kinformer.cli.support.module_docs import defined_in, first_sentence, public_parts
 from kinformer.cli.support.page import Page, example_maker, has_instance, has_keywords, keyword_builder, nearest_names
 from kinformer.core.discover import modules, part_names
 from kinformer.core.module_import import load_user_module
@@ -105,7 +106,8 @@ def call_page(text: str, name: str) -> Page:
             return build_part(text)
 
     build()  # refuses wrong arguments before anything is printed
-    return Page("/".join(place), ((name, cls),), examples=(build,))
+    module = importlib.import_module(cls.__module__)
+    return Page("/".join(place), ((name, cls),), examples=(build,), says=first_sentence(module))
 
 
 def build_part(text: str) -> Any:
