@@ -8,19 +8,23 @@ from pathlib import Path
 import pytest
 import torch
 
+import kinformer
 from kinformer.checkpoint.checkpoint import save
-from kinformer.core.discover import find_member
+from kinformer.cli.__main__ import COMMANDS
+from kinformer.core.discover import find_member, members
 from kinformer.lab.train.fit import fit
 from kinformer.members.gpt import gpt
+from tests.members_table import README, table, with_table
+from tests.patterns_picture import PATTERNS, PICTURE, picture
 
 ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def blocks() -> list[str]:
     """The pieces of Python, with the member of your own first."""
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     found = [
-        block for page in pages for block in re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+        block for page in PAGES for block in re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
     ]
     return sorted(found, key=lambda code: "@kf.member" not in code)
 
@@ -43,10 +47,12 @@ def test_the_member_of_your_own_builds_and_decodes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", range(1, len(blocks())))
 def test_every_other_piece_of_code_runs(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = blocks()[number]
     monkeypatch.chdir(tmp_path)
-    save(gpt(d=16, depth=1, heads=2), tmp_path / "runs/first/gpt")  # what `make run` leaves
     (tmp_path / "book.txt").write_bytes(b"the cat sat on the mat. " * 400)
-    exec(sooner(blocks()[number]), {})
+    for run in re.findall(r"kf\.load\(\"(.*?)\"", code):
+        save(gpt(d=16, depth=1, heads=2), tmp_path / run)
+    exec(sooner(code), {})
 
 
 def sooner(code: str) -> str:
@@ -67,3 +73,39 @@ def test_training_takes_four_lines_and_a_loop_ten_and_the_page_of_fit_has_both()
     assert [len(block) for block in lines] == [4, 4, 10]
     page = inspect.getdoc(fit) or ""
     assert all(textwrap.indent("\n".join(block), "    ") in page for block in lines)
+
+
+def test_the_table_of_members_is_as_the_files_say() -> None:
+    text = README.read_text("utf-8")
+    assert text == with_table(text), "README.md is not as the members say; run `python -m tests.members_table`"
+    assert text.count("kinformer/members/") == len(members())
+
+
+def test_a_changed_member_makes_the_table_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = README.read_text("utf-8")
+    monkeypatch.setattr("kinformer.cli.support.catalogue.member_cost", lambda file, name: "L**9 / sqrt(d)")
+    assert with_table(text) != text and "| L^9 / sqrt(d) |" in with_table(text)
+
+
+def test_the_picture_of_patterns_is_as_the_library_draws_it() -> None:
+    assert PICTURE.read_text("utf-8") == picture(), "docs/patterns.svg is old; run `python -m tests.patterns_picture`"
+    assert picture().count('class="read"') == picture().count('class="name"') == len(PATTERNS) >= 8
+
+
+def test_readme_is_short_beside_its_table() -> None:
+    text = README.read_text("utf-8").replace(table(), "")
+    assert len(text.splitlines()) <= 150
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_within_the_project_lead_to_files_and_commands_in_sentences_exist(page: Path) -> None:
+    text = page.read_text("utf-8")
+    for link in re.findall(r"\]\((?!https?://)([^)#]+)", text):
+        assert (page.parent / link).exists(), link
+    for command in re.findall(r"`kinformer ([a-z-]+)", text):
+        assert command in COMMANDS.commands, command  # type: ignore[attr-defined]
+
+
+def test_the_citation_has_the_version_of_the_package() -> None:
+    assert f"version: {kinformer.__version__}\n" in (ROOT / "CITATION.cff").read_text("utf-8")
+    assert f"version = {{{kinformer.__version__}}}" in README.read_text("utf-8")

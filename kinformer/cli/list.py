@@ -48,7 +48,7 @@ def list_parts(
     every_kind = (*kinds(), *filter(None, [environment_folder()]))
     if kind == "environments" and not environment_folder():
         raise UserError(EXTRA)
-    if kind not in (None, PAPERS, *every_kind):
+    if kind is not None and kind not in (PAPERS, *every_kind):
         raise UserError(f"there is no kind {kind!r}{suggest_names(kind, (*every_kind, PAPERS))}")
     if kind == PAPERS:
         entries = [

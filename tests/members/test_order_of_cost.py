@@ -47,7 +47,7 @@ class Case(NamedTuple):
 SEGMENTS = {"segment": 32, "memory": 4}
 FEW = (16, 64, 256)
 CASES = {
-    "act_rnn": Case(sizes=FEW),
+    "act_rnn": Case(sizes=(8, 32, 128)),
     "adaptive_span": Case({"spans": "1 / (1 + x)", "segment": 16, "longest": 4}, FEW),
     "agent": Case({"stack": STACK}, FEW),
     "axial_transformer": Case({"outer": 1, "inner": 1}, (256, 1024, 4096)),
@@ -89,14 +89,9 @@ CASES = {
 }
 
 
-SLOW = {
-    "compressive_transformer",
-    "gtrxl",
-    "memorizing_transformer",
-    "sac_encoder",
-    "sac",
-    "spalm",
-}  # a second and more
+# half a second and more, or as another member: the long run counts them
+SLOW = """adaptive_span agent bigbird bp_transformer clustered_transformer compressive_transformer etc gtrxl informer
+longformer_lm memorizing_transformer poolingformer reformer sac sac_encoder sinkhorn_encoder spalm""".split()
 
 
 @pytest.fixture(autouse=True)
@@ -257,12 +252,12 @@ def test_the_counted_operations_grow_as_declared(name: str) -> None:
         ("gpt", "L**1.5", "L"),
         ("linear_transformer", "L**2", "L"),
         ("linear_transformer", "L * log(L)", "L"),
-        ("bp_transformer", "L * k", "L"),
-        ("axial_transformer", "pixels", "pixels"),
+        pytest.param("bp_transformer", "L * k", "L", marks=pytest.mark.prove),
+        pytest.param("axial_transformer", "pixels", "pixels", marks=pytest.mark.prove),
         ("axial_transformer", "pixels * log(pixels)", "pixels"),
         ("linformer", "L * k**2", "k"),
         ("linformer", "L / k", "k"),
-        ("blockbert", "L**2 * blocks", "blocks"),
+        pytest.param("blockbert", "L**2 * blocks", "blocks", marks=pytest.mark.prove),
         ("sparse_transformer", "L * summary + L**2 / stride", "stride"),
         ("sparse_transformer", "L * stride + L * summary", "L"),
     ],

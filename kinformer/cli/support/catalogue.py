@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from kinformer.cli.support.citations import Citation, citations, source_citations
 from kinformer.cli.support.static_source import constant, first_sentences, member_cost
-from kinformer.core.discover import UNJUDGED, dotted_name, kinds, part_files
+from kinformer.core.discover import UNJUDGED, kinds, part_files
+from kinformer.core.module_import import dotted_name
 
 ABOUT = ("paper", "year", "url", "changes", "cost", "claims")  # what the entry of a member has besides its sentence
 

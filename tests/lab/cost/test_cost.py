@@ -25,7 +25,7 @@ from kinformer.core.patterns.full import Full
 from kinformer.core.score_matrix import full_mask
 from kinformer.core.state import detach
 from kinformer.lab.cost.cost import cost, counting, filled_state, sample_rows
-from kinformer.lab.cost.operator_counts import Tally
+from kinformer.lab.cost.operator_counts import Tally, products_of
 
 SMALL: dict[str, Any] = {"d": 32, "depth": 2, "heads": 2}
 DENSE = ("gpt", "bert", "llama", "talking_heads", "multi_query", "bloom")
@@ -360,3 +360,11 @@ def test_as_many_tokens_are_read_as_training_reads_of_a_text() -> None:
     assert cost(model, 1, length).flops == length * of_token + depth * 4 * d * length**2
     with pytest.raises(LookupError, match="is beyond the table of 16 learned positions"):
         cost(members()["gpt"](length=length, **SMALL), 1, length + 1)
+
+
+def test_qr_factors_and_triangular_systems_are_counted() -> None:
+    a, b = torch.randn(3, 8, 8), torch.randn(3, 8, 5)
+    assert products_of(lambda: torch.linalg.qr(a)) == 3 * (4 * 8**3 - 4 * 8**3 // 3)
+    assert products_of(lambda: torch.linalg.solve_triangular(a.triu(), b, upper=True)) == 3 * 8 * 8 * 5
+    few, many = (cost(members()["csalr"](size=size, length=128, **SMALL), 1, 128).flops for size in (2, 1))
+    assert many - few > 2 * 2 * (8 / 3 + 1) * (128**3 - 64**3)  # 64 or 128 landmarks, in each layer and head
