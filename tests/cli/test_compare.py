@@ -145,7 +145,9 @@ def test_seeds_have_an_interval_and_overlap_is_said(
 ) -> None:
     words = ["--data", text, "--steps", "30", "--seeds", "3", "--lr", "0.03", *QUICK, "--out", str(tmp_path / "o")]
     assert run(["compare", BIGRAM, BIGRAM, f"{BIGRAM}(d=1)", *words]) == 0
-    out, report = " ".join(capsys.readouterr().out.split()), results(tmp_path / "o")
+    captured, report = capsys.readouterr(), results(tmp_path / "o")
+    assert f"bigram#2 is the same member as {BIGRAM}: a second training of it" in captured.err
+    out = " ".join(captured.out.split())
     first, second, _ = report["members"]
     assert [trial["seed"] for trial in first["runs"]] == [0, 1, 2]
     assert [trial["bits_per_byte"] for trial in first["runs"]] == [trial["bits_per_byte"] for trial in second["runs"]]

@@ -35,7 +35,6 @@ FILLED = {
     "FILE.tsv": "pairs.tsv",
 }
 FOLDERS = ("{folder}", "{place}", "DS")
-COMMAND = re.compile(r"`(kinformer [^`]+)`|\"(kinformer \w[^\"]* [^\"]*)\"")
 
 
 def strings(file: Path) -> Iterator[str]:

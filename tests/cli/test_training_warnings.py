@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kinformer.cli.__main__ import run
+from kinformer.lab.cost import cost
 from tests.cli.test_commands import fails
 
 SMALL = ["gpt", "d=16", "depth=1", "heads=2"]
@@ -85,7 +86,11 @@ def test_few_rows_of_pairs_are_warned_of(place: Path, capsys: pytest.CaptureFixt
     assert "warning: the test data has no row, so results on it are not reliable. Give more rows" in err
 
 
-def test_the_length_of_a_member_follows_that_of_its_rows(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_length_of_a_member_follows_that_of_its_rows(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cost, "_memory", lambda *arguments: cost.StepMemory(0, 0, 0, None))  # it takes seconds
+    monkeypatch.setattr(cost, "_flops", lambda *arguments: (0, 0))
     long = ["--data", "text=text", "--steps", "1", "--batch", "1", "--length", "1100"]
     _, err = trained(capsys, *long)
     assert err[0] == "gpt(d=16, depth=1, heads=2): length=1100, from --length"

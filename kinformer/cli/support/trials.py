@@ -274,7 +274,7 @@ def resume_job(out: Path, now: dict[str, Any], job: Job) -> Job:
     except (OSError, ValueError) as error:
         raise UserError(f"cannot resume the comparison in {out}: {error}") from error
     with from_user(ValueError, KeyError, TypeError):
-        before = _with_grid(before)
+        before = with_grid(before)
         fixed, now = {name: before[name] for name in FIXED}, in_form_of(before, now, job.data)
         whole = before | asdict(Settings()) | before  # defaults for settings that an earlier version did not record
         words = difference(whole | fixed, now | fixed, as_typed)
@@ -285,8 +285,11 @@ def resume_job(out: Path, now: dict[str, Any], job: Job) -> Job:
         return replace(job, settings=replace(job.settings, **fixed))
 
 
-def _with_grid(before: dict[str, Any]) -> dict[str, Any]:
-    """Return a record with its grid; an earlier version recorded a list of rates instead."""
+def with_grid(before: dict[str, Any]) -> dict[str, Any]:
+    """Return a record with its grid; an earlier version recorded a list of rates instead.
+
+    before: the record of comparison.json.
+    """
     if "rates" not in before:
         return before
     rates = before["rates"]

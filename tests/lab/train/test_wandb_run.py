@@ -144,6 +144,7 @@ def test_a_line_of_metrics_is_numbers_by_name() -> None:
     )
 
 
+@pytest.mark.prove
 def test_a_comparison_has_a_run_for_each_training_in_one_group(tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes(b"the cat sat on the mat. " * 200)
     words = ["--data", f"text={tmp_path}/text", "--out", f"{tmp_path}/all", "--batch", "2", "--length", "8"]
