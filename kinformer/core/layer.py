@@ -4,7 +4,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar, Union
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -274,13 +274,18 @@ class Out(NamedTuple, Generic[Y]):
     def __radd__(self, other: object) -> Any:
         raise TypeError(VALUE)
 
-    def __getattr__(self, name: str) -> Any:  # called only for a name that Out lacks
-        advice = f"; write layer(x).y.{name}" if hasattr(Tensor, name) else ""
-        raise AttributeError(f"a layer returns Out, which has no {name!r}{advice}")
-
     @classmethod
     def __torch_function__(cls, *call: object) -> Any:  # called if Out is given to a function of PyTorch
         raise TypeError(VALUE)
+
+
+def _advise_value(out: Out, name: str) -> NoReturn:
+    """Raise AttributeError with advice, for a name that Out lacks."""
+    advice = f"; write layer(x).y.{name}" if hasattr(Tensor, name) else ""
+    raise AttributeError(f"a layer returns Out, which has no {name!r}{advice}")
+
+
+Out.__getattr__ = _advise_value  # type: ignore[attr-defined]  # outside of the class, so that mypy knows its names
 
 
 class Layer(nn.Module, KeywordHints, ABC):

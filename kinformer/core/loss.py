@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple, NoReturn
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -32,11 +32,14 @@ class Loss(NamedTuple):
     stats: Mapping[str, Tensor] = {}  # noqa: RUF012
     count: Tensor | int = 1  # type: ignore[assignment]
 
-    def __getattr__(self, name: str) -> Any:  # called only for a name that Loss lacks
-        advice = f"; write loss.total.{name}" if hasattr(Tensor, name) else ""
-        raise AttributeError(
-            f"a model returns Loss, which has no {name!r}{'; write .total' * (name == 'loss')}{advice}"
-        )
+
+def _advise_total(loss: Loss, name: str) -> NoReturn:
+    """Raise AttributeError with advice, for a name that Loss lacks."""
+    advice = "; write loss.total" if name == "loss" else f"; write loss.total.{name}" if hasattr(Tensor, name) else ""
+    raise AttributeError(f"a model returns Loss, which has no {name!r}{advice}")
+
+
+Loss.__getattr__ = _advise_total  # type: ignore[attr-defined]  # outside of the class, so that mypy knows its names
 
 
 class Penalty(NamedTuple):

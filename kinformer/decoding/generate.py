@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -34,7 +34,7 @@ from kinformer.decoding.sampling import (
 from kinformer.models.support.sliding_reader import SlidingReader, SlidingState, must_slide
 
 SEEDS = -(2**63), 2**64 - 1  # range of seeds that PyTorch accepts
-Prompt = Shaped[Tensor, "*B T"] | Sequence[int] | Sequence[Sequence[int]]
+Prompt = Shaped[Tensor, "*B T"] | Sequence[int] | Sequence[Sequence[int]] | Mapping[str, Any]
 PENALTY = 40  # largest length penalty: for ten million tokens, ((5 + n) / 6)**penalty overflows a float beyond it
 
 
@@ -64,7 +64,8 @@ def generate(
 
     model: a language model, or a sequence-to-sequence model, which also has `begin` and `end`.
     tokens: token ids of the prompts, padded with -1 on the left if their lengths differ. A list of ids, or a tensor
-        [T], is one prompt; a list of lists is a batch. None starts from `model.begin`, which is not returned.
+        [T], is one prompt; a list of lists is a batch. A dict of `input_ids` and `attention_mask` works too. None
+        starts from `model.begin`, which is not returned.
     steps: largest number of new tokens.
     temperature: tokens are sampled from softmax(logits / temperature); 0 takes the most likely token, the first of
         equal ones. The default is 1 with top_k or top_p. If none of the three is given, temperature is 0.6 and top_p is

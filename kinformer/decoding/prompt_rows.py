@@ -1,5 +1,6 @@
 """prompt_rows: rows of tokens from the prompts that `generate` takes."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -13,7 +14,8 @@ from kinformer.decoding.pad_sequences import pad_sequences
 def prompt_rows(tokens: Any, model: Any) -> Int[Tensor, "B T"]:
     """Return prompts as rows of token ids, padded with -1 on the left.
 
-    tokens: integers [B T]; or one prompt, as integers [T] or a list of ids; or a list of prompts.
+    tokens: integers [B T]; or one prompt, as integers [T] or a list of ids; or a list of prompts; or a dict of
+        input_ids and attention_mask, as a tokenizer of transformers returns it.
     model: the model, for the advice about text.
 
     Errors: TypeError for text and other values; ValueError for numbers that are no token ids, and for an empty batch.
@@ -40,7 +42,10 @@ def prompt_rows(tokens: Any, model: Any) -> Int[Tensor, "B T"]:
 
 
 def _as_tensor(tokens: Any) -> Tensor | None:
-    """Return a tensor of a tensor, an array, or lists of integers; None for anything else."""
+    """Return a tensor of a tensor, an array, lists of integers or a tokenizer's dict; None for anything else."""
+    if isinstance(tokens, Mapping) and "input_ids" in tokens:
+        rows, mask = _as_tensor(tokens["input_ids"]), _as_tensor(tokens.get("attention_mask"))
+        return rows if rows is None or mask is None else torch.where(mask != 0, rows, -1)
     if isinstance(tokens, Tensor):
         return tokens
     if hasattr(tokens, "__array__"):

@@ -53,7 +53,7 @@ CALLS = {
     "torch.cat([x, layer(x)])": OUT,
     "layer(x).shape": "AttributeError: a layer returns Out, which has no 'shape'; write layer(x).y.shape",
     "model(ids).backward()": "AttributeError: a model returns Loss, which has no 'backward'; write loss.total.backward",
-    "model(ids).loss": "AttributeError: a model returns Loss, which has no 'loss'; write .total",
+    "model(ids).loss": "AttributeError: a model returns Loss, which has no 'loss'; write loss.total",
     # constructors
     "kf.QKV(8, num_heads=2)": "TypeError: QKV has no keyword 'num_heads'; use 'heads' instead",
     "kf.Softmax(mask=mask)": f"TypeError: Softmax has no keyword 'mask'; {MASK}",

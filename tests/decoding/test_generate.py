@@ -470,6 +470,8 @@ def test_a_list_of_ids_is_one_prompt(model: LM, prompt: Any) -> None:
 def test_lists_of_ids_are_padded_on_the_left(model: LM) -> None:
     expected = generate(model, torch.tensor([[-1, -1, 4], [6, 0, 2]]), 5, temperature=0)
     assert torch.equal(generate(model, [[4], [6, 0, 2]], 5, temperature=0), expected)
+    encoded = {"input_ids": [[0, 0, 4], [6, 0, 2]], "attention_mask": torch.tensor([[0, 0, 1], [1, 1, 1]])}
+    assert torch.equal(generate(model, encoded, 5, temperature=0), expected)
 
 
 def test_a_seed_counts_up_row_by_row(model: LM) -> None:

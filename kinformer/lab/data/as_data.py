@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy
 import torch
@@ -30,7 +30,9 @@ TEXTS = (*TEXT, "pairs", "labelled")  # kinds of model input that are made of to
 EXPECTED = "a path, KIND=PLACE, a data set, a DataLoader, tensors, or an iterable of batches"
 
 
-def as_data(model: Model, data: Any, valid: Any = None, *, batch: int = 16, length: int = 256, seed: int = 0) -> Any:
+def as_data(
+    model: Model, data: Any, valid: Any = None, *, batch: int = 16, length: int = 256, seed: int = 0
+) -> Data | Batches:
     """Return the data that a user passes to `fit` as `Data` or `Batches`.
 
     model: the model, which determines the meaning of tokens, labels and files.
@@ -61,10 +63,12 @@ def as_data(model: Model, data: Any, valid: Any = None, *, batch: int = 16, leng
     if model.reads in TEXTS and (table := table_of(data)) is not None:
         valid_table = None if valid is None else table_of(valid) or _refuse_valid(valid)
         return read_table(model, table, valid_table, batch, length, seed)
-    return _batches(model, data, valid, seed)
+    with torch.random.fork_rng(devices=[]):  # a loader that shuffles draws random numbers
+        torch.manual_seed(seed)
+        return _batches(model, data, valid, seed)
 
 
-def _refuse_valid(valid: Any) -> Any:
+def _refuse_valid(valid: Any) -> NoReturn:
     raise ValueError(f"valid must be data of the same kind as the training data: got {quote(valid)}")
 
 

@@ -167,6 +167,9 @@ def loader(shuffle: bool = True) -> DataLoader:
 
 
 def test_a_loader_of_dicts_gives_rows_with_padding() -> None:
+    model, before = decoder(), torch.get_rng_state()
+    as_data(model, loader(), loader()).at(2)
+    assert torch.equal(before, torch.get_rng_state())
     data = as_data(decoder(), loader(), loader(shuffle=False))
     rows = [[token for token in row.tolist() if token >= 0] for step in range(3) for row in data.at(step)]
     assert sorted(rows) == sorted(TOKENS) and rows != TOKENS
