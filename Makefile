@@ -1,5 +1,5 @@
 # make setup   builds .venv once, and again when pyproject.toml or constraints.txt change
-# make run     trains three members side by side on text that every machine has, two minutes each
+# make run     the tour: three models trained, attention timed, one page with pictures; 4 to 9 minutes
 # make test    at most 8 minutes on 2 quiet cores
 # make prove   everything: about three hours on 2 cores, of which what each member costs takes half of one
 #
@@ -24,7 +24,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(PY) -m 
 setup: $(READY)
 
 run: $(READY)
-	$(PY) -m kinformer.cli compare gpt transformer_xl linear_transformer --data text=stdlib --minutes 2 --out runs/first --overwrite
+	$(PY) -m kinformer.cli tour --overwrite
 
 test: $(READY)
 	$(PYTEST)
@@ -37,5 +37,5 @@ prove: $(READY)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kinformer needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; name one: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv .venv
 	.venv/bin/python -m pip install "$$(grep '^torch==' constraints.txt)"
-	.venv/bin/python -m pip install -c constraints.txt -e '.[dev,datasets,faiss,hf,rl,tensorboard,tokenizers]'
+	.venv/bin/python -m pip install -c constraints.txt -e '.[dev,datasets,faiss,hf,rl,tensorboard,tokenizers,wandb]'
 	touch $@

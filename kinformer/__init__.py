@@ -11,6 +11,7 @@ import sys
 import types
 
 from kinformer.core.public_names import CONTRACTS
+from kinformer.core.quote import quote
 
 __version__ = "0.1.0"
 
@@ -26,7 +27,7 @@ def __getattr__(name: str) -> object:
     elif name in _plugin_parts():
         value = _plugin_parts()[name]
     else:
-        raise AttributeError(f"kinformer has no public name {name!r}{_suggestion(name)}")
+        raise AttributeError(f"kinformer has no public name {quote(name)}{_suggestion(name)}")
     globals()[name] = value
     return value
 

@@ -11,6 +11,7 @@ from kinformer.core.attention_output import AttentionOutput as AttentionOutput
 from kinformer.core.attention_output import merge as merge
 from kinformer.core.attention_output import received_attention as received_attention
 from kinformer.core.attention_output import weights as weights
+from kinformer.core.batch import TokenBatch as TokenBatch
 from kinformer.core.bias import Bias as Bias
 from kinformer.core.bias import Plus as Plus
 from kinformer.core.choice import choice as choice
@@ -86,6 +87,7 @@ from kinformer.core.training_recipe import Recipe as Recipe
 from kinformer.decoding.generate import generate as generate
 from kinformer.lab.data.batches import Batches as Batches
 from kinformer.lab.datastore.datastore import Datastore as Datastore
+from kinformer.lab.look import look as look
 from kinformer.lab.search.flat import Flat as Flat
 from kinformer.lab.search.hnsw import HNSW as HNSW
 from kinformer.lab.search.ivf import IVF as IVF

@@ -16,13 +16,15 @@ from torch import Tensor
 from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.autocast import autocast_dtype
 from kinformer.core.bias import Bias
-from kinformer.core.checks import check_option, check_part
+from kinformer.core.checks import check_option, check_part, check_scale
 from kinformer.core.discover import modules
 from kinformer.core.heads import Keys, Queries
+from kinformer.core.keyword_hints import hint_keywords
 from kinformer.core.layer import Context, has_integer_dtype
 from kinformer.core.memo import Memo
 from kinformer.core.pattern import Pattern, check_pattern, narrow_pattern
 from kinformer.core.patterns.full import Full
+from kinformer.core.quote import quote
 from kinformer.core.request import Refusal, Request
 from kinformer.core.scores.product import Product
 
@@ -43,7 +45,7 @@ def read(request: Request, impl: str = "auto") -> AttentionOutput:
     if impl != "auto":
         named_cost = EXECUTORS[impl_of(impl)].cost(request)
         if isinstance(named_cost, Refusal):
-            raise ValueError(f"impl={impl!r} cannot compute this call: {named_cost.reason}; use impl='auto'")
+            raise ValueError(f"impl={quote(impl)} cannot compute this call: {named_cost.reason}; use impl='auto'")
         return EXECUTORS[impl].read(request)
     best, least, compiling = "reference", torch.inf, torch.compiler.is_compiling()
     asking = {} if compiling else {name: _estimation_time(name, request) for name in EXECUTORS}
@@ -72,6 +74,7 @@ def impl_of(name: str) -> str:
     return check_option("impl", name, ("auto", *EXECUTORS))
 
 
+@hint_keywords
 def attend(
     q: Float[Tensor, "B H T K"],
     k: Float[Tensor, "B G S K"],
@@ -98,7 +101,8 @@ def attend(
 
     q: queries [B, H, T, K].
     k: keys [B, G, S, K]; H is a multiple of G.
-    v: values [B, U, S, V]; H is a multiple of U.
+    v: values [B, U, S, V]; H is a multiple of U. Tensors of FlashAttention's layout [B, T, H, K] are passed as
+        x.transpose(1, 2). If they are not, tokens are taken for heads, because equal shapes cannot tell.
     pattern: the keys that each query may read.
     q_pos, k_pos: absolute positions of queries [B, 1, T] or [B, H, T] and of keys [B, 1, S] or [B, H, S]. -1 marks
         padding. Keys may lie in any order. Defaults: 0 .. S - 1 for keys, the positions of the last T keys for queries.
@@ -119,6 +123,7 @@ def attend(
     Source: Vaswani et al., 2017, arXiv:1706.03762.
     """
     check_pattern("pattern", pattern)
+    check_scale(scale)
     if bias is not None:
         check_part("bias", bias, Bias, "a bias, such as ALiBi(heads)")
     _check_shapes(q, k, v, q_pos, k_pos)
@@ -177,8 +182,14 @@ def _of_source(k_pos: Tensor | None, ctx: Context) -> bool:
 
 
 def _check_shapes(q: Tensor, k: Tensor, v: Tensor, q_pos: Tensor | None, k_pos: Tensor | None) -> None:
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"attend needs tensors: got {name}={quote(x)}; make it with torch.as_tensor({name})")
     if {q.dim(), k.dim(), v.dim()} != {4} or len({len(x) for x in (q, k, v)}) > 1 or k.shape[2] != v.shape[2]:
-        raise ValueError(f"attend needs q [B, H, T, K], k [B, G, S, K] and v [B, U, S, V], got {_shapes(q, k, v)}")
+        advice = "; split the heads of [B, T, D] with x.unflatten(-1, (H, -1)).transpose(1, 2)" if q.dim() == 3 else ""
+        raise ValueError(
+            f"attend needs q [B, H, T, K], k [B, G, S, K] and v [B, U, S, V], got {_shapes(q, k, v)}{advice}"
+        )
     if q.shape[3] != k.shape[3]:
         raise ValueError(f"queries and keys have different widths ({_shapes(q, k, v)}); give both the same K")
     if len({autocast_dtype(x) for x in (q, k, v)}) > 1:

@@ -20,13 +20,14 @@ from torch import nn
 
 from kinformer import __version__
 from kinformer.checkpoint.atomic_files import write_together
-from kinformer.checkpoint.model_files import BEST, CONFIG, TOKENIZER, WEIGHTS, CheckpointError, contents
+from kinformer.checkpoint.model_files import BEST, CONFIG, TOKENIZER, WEIGHTS, CheckpointError, contents, read_config
 from kinformer.checkpoint.tokenizer import Tokenizer
 from kinformer.checkpoint.weights_file import format_weights, load_tensors, read_tensors, tensors_of
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.discover import MemberRecord, Origin, members
-from kinformer.core.from_json import from_json
+from kinformer.core.keyword_hints import hint_keywords
 from kinformer.core.keywords import check_keywords, name_of
+from kinformer.core.missing_path import refuse_long_paths
 from kinformer.core.model import ColumnScales, Metric
 
 BYTES = "bytes"  # config entry for models without a tokenizer
@@ -47,6 +48,8 @@ class MemberNeeded(CheckpointError):
         self.folder, self.name, self.file = folder, name, file
 
 
+@hint_keywords
+@refuse_long_paths()
 def save(model: nn.Module, folder: str | Path, *, step: int | None = None) -> None:
     """Save a model in a folder, which is created if it is missing.
 
@@ -188,6 +191,8 @@ def _refuse_mixed(folder: Path, config: Mapping[str, Any], built: str | None) ->
     raise CheckpointError(f"{message}{differs}. Copy {path} to {folder / CONFIG}, or train the model again")
 
 
+@hint_keywords
+@refuse_long_paths()
 def load(folder: str | Path, member: Callable[..., Any] | None = None, paths: Mapping[str, str] | None = None) -> Any:
     """Return the model that `save` wrote to a folder, in eval mode, with the dtype it was saved in.
 
@@ -301,10 +306,7 @@ def _tokenizer(config: Mapping[str, Any], folder: Path) -> Tokenizer | None:
 
 def _read_config(path: Path) -> dict[str, Any]:
     """Read and check a config; CheckpointError if it is damaged or has another format."""
-    try:
-        config = from_json(contents(path))
-    except ValueError as error:
-        raise CheckpointError(f"{path} is truncated or not JSON: {error}") from error
+    config = read_config(path)
     if isinstance(config, dict) and "kinformer" in config and config.get("format") != EDITION:
         edition = config.get("format", 1)
         raise CheckpointError(

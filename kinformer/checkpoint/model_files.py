@@ -4,13 +4,17 @@ The module imports nothing heavy, so that a command can check its files before i
 them; `checkpoint/checkpoint.py` describes their content.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from kinformer.checkpoint.atomic_files import contents as read_file
+from kinformer.core.from_json import from_json
 from kinformer.core.missing_path import missing_path
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 BEST = "best"  # subfolder of a run with the best model
+NAMED, DEEPEST = 6, 3  # runs that a message names; levels of folders in which it looks for them
 
 
 class CheckpointError(ValueError):
@@ -24,12 +28,54 @@ def contents(path: Path) -> bytes:
 
     Errors: OSError, in one line, if the file or its folder is missing or cannot be read.
     """
-    if path.parent.is_file():
-        raise NotADirectoryError(f"{path.parent} is a file, but a checkpoint is a folder")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(missing_path(path.parent))
+    folder = path.parent
+    if folder.is_file():
+        advice = f"; give {folder.parent}" if (folder.parent / CONFIG).is_file() else ""
+        raise NotADirectoryError(f"{folder} is a file, but a model is a folder{advice}")
+    if not folder.is_dir():
+        raise FileNotFoundError(missing_path(folder))
     if not path.is_file():
-        inside = ", ".join(str(folder.parent) for folder in sorted(path.parent.glob(f"*/{path.name}")))
-        advice = f"; give one of the folders in it: {inside:.200}" if inside else ""
-        raise FileNotFoundError(f"{path.parent} is not a checkpoint: it has no {path.name}{advice}")
+        raise FileNotFoundError(_describe_runs(folder) or f"{folder} is not a model: it has no {path.name}")
     return read_file(path)
+
+
+def read_config(path: Path) -> Any:
+    """Return the content of a model's config.json, which `checkpoint.load` checks further.
+
+    path: the file.
+
+    Errors: OSError if the file is missing. CheckpointError if it is not JSON, or if it belongs to a model of Hugging
+    Face's transformers.
+    """
+    try:
+        config = from_json(contents(path))
+    except ValueError as error:
+        raise CheckpointError(f"{path} is truncated or not JSON: {error}") from error
+    if isinstance(config, dict) and "model_type" in config and "member" not in config:
+        raise CheckpointError(
+            f"{path.parent} holds a Hugging Face model (model_type {config['model_type']!r:.40}), which kinformer does "
+            "not read yet. Give a folder that `kinformer train` wrote"
+        )
+    return config
+
+
+def _describe_runs(folder: Path) -> str:
+    """The message about a folder without a model that holds runs, such as a folder of `compare`; "" without runs."""
+    runs = sorted(_runs_in(folder, DEEPEST))
+    if not runs:
+        return ""
+    names = [str(run.relative_to(folder)) for run in runs]
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    count = f"{len(names)} runs" if len(names) > 1 else "one run"
+    return f"{folder} holds {count}: {', '.join(names[:NAMED])}{more}; give {runs[0]}"
+
+
+def _runs_in(folder: Path, levels: int) -> Iterator[Path]:
+    """The folders below a folder that hold a model; the best model of a run does not count apart from the run."""
+    for inside in folder.iterdir() if levels else ():
+        if inside.name.startswith(".") or not inside.is_dir():
+            continue
+        if (inside / CONFIG).is_file():
+            yield inside
+        else:
+            yield from _runs_in(inside, levels - 1)

@@ -7,6 +7,7 @@ from pathlib import Path
 from kinformer.checkpoint.decompress import text as opened
 from kinformer.checkpoint.tokenizer import Tokenizer, tokenizers_package
 from kinformer.core.from_json import from_json
+from kinformer.core.quote import quote
 
 LEAST = 257  # a byte-level vocabulary has all 256 bytes and at least one merge
 
@@ -25,7 +26,7 @@ def parse_tokenizer(text: str) -> Tokenizer | int | None:
     kind, colon, size = text.partition(":")
     if kind == "bpe" and colon:
         if not size.isdecimal():
-            raise ValueError(f"tokenizer={text}: got {size!r}, expected a number of tokens; write bpe:4096")
+            raise ValueError(f"tokenizer={text}: got {quote(size)}, expected a number of tokens; write bpe:4096")
         if int(size) < LEAST:
             raise ValueError(f"tokenizer={text}: a byte-level BPE has at least {LEAST} tokens; write bpe:4096")
         tokenizers_package()
@@ -87,12 +88,14 @@ def train_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
     return Tokenizer(trained_tokenizer.to_str())
 
 
-def tokenizer_of(spelled: str, texts: Iterable[bytes]) -> Tokenizer | None:
+def tokenizer_of(spelled: str | Tokenizer, texts: Iterable[bytes]) -> Tokenizer | None:
     """Return the tokenizer that `spelled` names, trained on these texts for "bpe:4096"; None for "bytes".
 
-    spelled: "bytes", "bpe:4096" or the path of a tokenizer.json.
+    spelled: "bytes", "bpe:4096", the path of a tokenizer.json, or a tokenizer.
     texts: training texts.
     """
+    if isinstance(spelled, Tokenizer):
+        return spelled
     choice = parse_tokenizer(spelled)
     return (
         train_tokenizer((text.decode(errors="ignore") for text in texts), choice) if isinstance(choice, int) else choice

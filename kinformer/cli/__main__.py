@@ -1,14 +1,16 @@
 """The command line `kinformer`: its commands, its error messages and its exit codes."""
 
 import difflib
+import errno
 import os
 import signal
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from types import FrameType
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 from typer.main import get_command
 
 from kinformer import __version__
@@ -16,10 +18,11 @@ from kinformer.cli.advise import advise
 from kinformer.cli.calibrate import calibrate
 from kinformer.cli.check import check
 from kinformer.cli.claim import claim
+from kinformer.cli.classify import classify
 from kinformer.cli.compare import compare
 from kinformer.cli.cost import cost
 from kinformer.cli.datastore import datastore
-from kinformer.cli.errors import after_the_first, debugging, ended_by, several
+from kinformer.cli.errors import after_the_first, debugging, ended_by, several, shorten_values
 from kinformer.cli.evaluate import evaluate
 from kinformer.cli.fill import fill
 from kinformer.cli.forecast import forecast
@@ -29,31 +32,59 @@ from kinformer.cli.list import list_parts
 from kinformer.cli.play import play
 from kinformer.cli.read import read
 from kinformer.cli.show import show
+from kinformer.cli.tour import tour
 from kinformer.cli.train import train
-from kinformer.core.did_you_mean import SYNONYMS
+from kinformer.core.did_you_mean import find_synonym
+from kinformer.core.missing_path import missing_path
 from kinformer.lab.errors import FAILED, INTERRUPTED, WRONG, UserError
 from kinformer.lab.train.training_interrupt import TrainingInterrupt
 
-SEVERAL = {"--law", "--return", "--then"}  # options that may be given several times
+SEVERAL = {"--law", "--return", "--then", "--grid"}  # options that may be given several times
 GROUPS = {"datastore"}  # names of groups, which are followed by one of their commands
 # libgomp itself uses this number if a process has more threads than cores, and 300,000 otherwise. If other processes
 # are running, a waiting thread that spins for so long blocks a core that the other threads need (bench/spin.py).
 SPIN_COUNT = "1000"
 CLOSE = 0.8  # difflib's ratio from which an unknown option counts as a typing error
+COMMANDS_BY_PURPOSE: dict[str, tuple[Callable[..., Any], ...]] = {
+    "Learn": (tour, list_parts, show, claim),
+    "Choose, train and compare": (advise, cost, train, compare, evaluate),
+    "Use a trained model": (generate, read, fill, classify, forecast, play, calibrate, knn_lm),
+    "Build parts of your own": (check,),
+}
+NAMES = {list_parts: "list", knn_lm: "knn-lm"}  # other commands have the names of their functions
+
+
+class GroupedCommands(TyperGroup):
+    """The command `kinformer`, whose help lists the commands by what a user wants to do."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands into the help text, under the headings of `COMMANDS_BY_PURPOSE`.
+
+        The text above them names the only option, --version.
+        """
+        commands: list[tuple[str, Any]] = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        widest = max(len(name) for name, _ in commands)
+        for heading in dict.fromkeys(command.rich_help_panel for _, command in commands):
+            with formatter.section(heading):
+                formatter.write_dl(
+                    (f"{name:<{widest}}", command.get_short_help_str(90))
+                    for name, command in commands
+                    if command.rich_help_panel == heading
+                )
+
+
 app = typer.Typer(
     name="kinformer",
+    cls=GroupedCommands,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("list")(list_parts)
-app.add_typer(datastore, name="datastore")
-for command in (
-    *(show, train, generate, read, fill, forecast, calibrate, play, evaluate),
-    *(knn_lm, compare, cost, advise, check, claim),
-):
-    app.command(command.__name__.replace("_", "-"))(command)
+for purpose, functions in COMMANDS_BY_PURPOSE.items():
+    for function in functions:
+        app.command(NAMES.get(function, function.__name__), rich_help_panel=purpose)(function)
+app.add_typer(datastore, name="datastore", rich_help_panel="Use a trained model")
 
 
 def _print_version(wanted: bool) -> bool:
@@ -75,24 +106,14 @@ def describe_program(
     """Train, use and study models of the Transformer family.
 
     \b
-    Words that all commands use:
-        member: a named model of the library, such as gpt or bert
-        part: a building block of models, such as an attention pattern
-        law: a property that parts are tested for, such as "reads no later token"
-
-    `kinformer COMMAND --help` explains a command.
+    Examples:
+        kinformer show llama
+        kinformer train llama --data text=stdlib --minutes 3 --out runs/llama
+        kinformer generate runs/llama --prompt "def main("
 
     \b
-    Examples:
-        # See which members there are, and read about one of them
-        kinformer list members
-        kinformer show llama
-        # Train it for 3 minutes on the source code of Python, then generate text
-        kinformer train llama --data text=stdlib --minutes 3 --out runs/llama
-        kinformer generate runs/llama/best --prompt "def main("
-
-    An error is one line on stderr. Exit codes: 0 success, 1 failure, 2 wrong input, 130 stopped by Ctrl-C. Set
-    KINFORMER_DEBUG=1 to see the traceback of an error.
+    `kinformer COMMAND --help` explains a command, and `show topics` the ideas.
+    `kinformer --version` prints the version.
     """
 
 
@@ -132,6 +153,7 @@ def run(words: list[str]) -> int:
     words: the command and its arguments, such as ["train", "gpt", "--steps", "3"].
     """
     message, code = _outcome(words)
+    message = shorten_values(message, words)
     if (error := _output_error()) is not None:
         message, code = _discard_output(error), FAILED
     return _end(message, code)
@@ -155,6 +177,8 @@ def _outcome(words: list[str]) -> tuple[str, int]:
     except (KeyboardInterrupt, typer.Abort) as stop:
         return "stopped", ended_by(stop)
     except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            return missing_path(str(error.filename), "its name is too long"), WRONG
         if isinstance(error, OSError) and _output_error("\n") is not None:
             return str(error), FAILED
         if not hasattr(error, "format_message"):  # errors of the option parser have this method
@@ -200,7 +224,7 @@ def _no_such_option(error: Any) -> str:
     params = error.ctx.command.params
     options = {opt.lstrip("-").replace("-", "_"): opt for param in params for opt in param.opts if opt.startswith("--")}
     name = error.option_name.lstrip("-").replace("-", "_")
-    synonym = SYNONYMS.get(name, name)
+    synonym = find_synonym(name, options) or find_synonym(name) or name
     if synonym in options:
         return f"No such option: {error.option_name}; use {options[synonym]} instead"
     takes_keywords = any(param.name == "keywords" for param in params)

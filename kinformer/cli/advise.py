@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from kinformer.cli import options
 from kinformer.cli.errors import print_warnings
-from kinformer.cli.options import BATCH, LENGTH, Batch, Data, Json, Length
 from kinformer.lab.errors import from_user
 
 AdviceTask = Literal["lm", "mask", "classify"]
@@ -21,16 +21,25 @@ def advise(
             "label)."
         ),
     ],
-    data: Data,
-    length: Length = LENGTH,
+    data: options.Data,
+    length: options.Length = options.LENGTH,
     memory: Annotated[
         str | None,
-        typer.Option(help="Memory that the training may use, such as 8GB; default: the free memory of this machine."),
+        typer.Option(help="Memory that the training may use, such as 8GB; default: the free memory of --device."),
     ] = None,
-    batch: Batch = BATCH,
-    as_json: Json = False,
+    batch: options.Batch = options.BATCH,
+    precision: options.Precision = options.PRECISION,
+    device: options.Device = None,
+    as_json: options.Json = False,
 ) -> None:
     """Recommend members (named models) for a task and a memory.
+
+    \b
+    Examples:
+        # Members that can train on rows of 4,096 tokens within 8 GB
+        kinformer advise --task lm --length 4096 --memory 8GB --data text=PATH
+        # Members that fill in hidden tokens, within the free memory
+        kinformer advise --task mask --length 512 --data text=stdlib
 
     The table lists the members that fit into --memory at their default sizes, the one with the fewest multiplications
     first. Notes below the table say what is not known, such as a quality or a speed that was never measured. Rows
@@ -41,33 +50,28 @@ def advise(
     known about which member learns best. The first printed command finds out on your data. It compares the baseline
     (gpt, bert or bert_classifier), the members with the best measured quality and speed, and the member with the fewest
     multiplications.
-
-    \b
-    Examples:
-        # Members that can train on rows of 4,096 tokens within 8 GB
-        kinformer advise --task lm --length 4096 --memory 8GB --data text=PATH
-        # Members that fill in hidden tokens, within the free memory
-        kinformer advise --task mask --length 512 --data text=stdlib
     """
     # imported here, so that --help and early errors do not wait for torch or rich
-    from rich.console import Console
+    from kinformer.cli.support.console import plain_console
 
-    with Console(stderr=True).status("reading the data ..."):  # prints nothing if stderr is no terminal
+    with plain_console(stderr=True).status("reading the data ..."):  # prints nothing if stderr is no terminal
         from kinformer.cli.support.advice_table import print_advice
+        from kinformer.cli.support.device_choice import parse_device
         from kinformer.cli.support.progress_bar import progress
         from kinformer.cli.support.training import prepare, refuse_kind
         from kinformer.lab.advise.ranking import members_for, memory_bytes, rank_members
         from kinformer.lab.data.resolve import resolve
         from kinformer.lab.member_choice import parse_member
 
-        memory_budget = memory_bytes(memory)
+        where = parse_device(device)
+        memory_budget = memory_bytes(memory, where)
         able = members_for(task)
         with from_user(ValueError), print_warnings():
             source = resolve(data)
         refuse_kind(parse_member(able[0], ()), source)
-        job = prepare(source, 1, None, device="cpu", batch=batch, length=length)
+        job = prepare(source, 1, None, device=device, batch=batch, length=length, precision=precision)
     with progress("estimating", len(able), "members") as on_progress:
-        advice = rank_members(task, able, job.data, job.settings, data, memory_budget, on_progress)
+        advice = rank_members(task, able, job.data, job.settings, data, memory_budget, on_progress, device)
     if as_json:
         print(json.dumps(advice.as_json(), indent=2))
     else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 
 from kinformer.cli.errors import refuse_useless
-from kinformer.cli.options import MOST, Data, Device, Json, Own, Split, count, flag, trained_folder
+from kinformer.cli.options import MOST, Data, Device, Json, Own, RunPrecision, Split, count, flag, trained_folder
 from kinformer.lab.errors import FAILED, UserError, from_user
 
 if TYPE_CHECKING:
@@ -35,54 +35,42 @@ def calibrate(
     *,
     data: Data,
     delta: Annotated[
-        float,
-        typer.Option(
-            help="Largest allowed mean loss of the generated texts, between 0 and 1; --consistency defines the loss "
-            "of a text."
-        ),
+        float, typer.Option(help="Largest allowed mean loss of the generated texts, between 0 and 1.")
     ] = 0.1,
     epsilon: Annotated[
-        float,
-        typer.Option(
-            help="Allowed probability that the mean loss of the generated texts is above --delta, between 0 and 1."
-        ),
+        float, typer.Option(help="Allowed probability that their mean loss is above --delta, between 0 and 1.")
     ] = 0.05,
     consistency: Annotated[
         Literal["textual", "risk"],
         typer.Option(
-            help="Loss of a text that early exits generate: textual (its distance from the full model's text) or risk "
-            "(its distance from the true text, minus the full model's distance)."
+            help="Loss of a text: textual (its distance from the full model's text) or risk (its distance from the "
+            "true text, minus the full model's distance, at least 0)."
         ),
     ] = "textual",
     search: Annotated[
         Any,
         typer.Option(
-            help="Search one exit threshold per layer, instead of testing one threshold for all layers. N: try N "
-            "random combinations of thresholds (10000 in the paper on depth-adaptive Transformers). grid: try "
-            "every combination of --thresholds values. coordinates: change the threshold of one layer at a time.",
+            help="Search one threshold per layer. N: N random combinations (10000 in the paper). grid: every "
+            "combination of --thresholds values. coordinates: one layer after the other.",
             metavar="N|grid|coordinates",
             parser=_parse_search,
         ),
     ] = None,
     within: Annotated[
         float | None,
-        typer.Option(
-            help="With --search: largest loss of the metric compared with all layers, in units of the metric, such as "
-            f"bits per byte; default: {WITHIN:g}."
-        ),
+        typer.Option(help=f"With --search: largest loss of the metric compared with all layers; default: {WITHIN:g}."),
     ] = None,
     samples: Annotated[
         int | None,
         count(
-            "Number of texts to generate; default: twice the number that a proof needs. With --search: number of rows "
-            "to measure; default: 256."
+            "Number of texts to generate; default: twice what a proof needs. With --search: rows to measure; default: "
+            "256."
         ),
     ] = None,
     thresholds: Annotated[
         int | None,
         typer.Option(
-            help=f"Number of exit thresholds to choose from; default: {TESTED}. With --search grid or coordinates: "
-            f"number of thresholds to try for each layer; default: {GRID}.",
+            help=f"Number of thresholds to choose from; default: {TESTED}; for each layer of a search: {GRID}.",
             min=2,
             max=1000,
         ),
@@ -94,32 +82,11 @@ def calibrate(
         bool, flag("overwrite", "With --search: also replace an exit threshold that was proven without --search.")
     ] = False,
     device: Device = None,
+    precision: RunPrecision = "fp32",
     member: Own = None,
     as_json: Json = False,
 ) -> None:
     """Find exit thresholds, which let tokens skip layers of a model.
-
-    In a model with early exits, such as calm, a token skips the remaining layers once its confidence reaches a
-    threshold. This command finds a low threshold that keeps the quality of the outputs, and saves it in DIR/exits.json.
-    `generate` and `evaluate` use it from then on.
-
-    Without --search, the command tests one threshold for all layers with the method Learn then Test. The proof is about
-    texts generated for prompts of the split: with probability 1 - epsilon, their mean loss is at most delta. The loss
-    of a text lies in [0, 1]. With --consistency textual it is the distance from the text that the full model generates,
-    without early exits. With --consistency risk it is the distance from the true text, minus the distance of the full
-    model's text from the true text, but at least 0. The distance of two texts is 1 - ROUGE-L. For the answers of a
-    task, it is the share of tokens that differ. Each token is the likeliest one, so the proof does not hold for
-    sampling. Thresholds are tested with Hoeffding's bound, from late exits to early ones. The last proven threshold is
-    saved. If none is proven, no token skips a layer.
-
-    With --search the command finds one threshold for each layer instead, and proves nothing. It measures the metric,
-    such as bits per byte or accuracy, on --samples rows of --length tokens, and generates no text. With N it tries N
-    random combinations of thresholds between 0 and 1, as in the paper on depth-adaptive Transformers. With grid it
-    tries every combination of --thresholds evenly spaced values, which suits a few layers. With coordinates it changes
-    the threshold of one layer at a time, which suits many layers. DIR/exits.png shows the best metric that was found at
-    each mean number of layers. The command saves the combination that uses the fewest layers and is at most --within
-    worse than all layers. A search replaces a proven threshold only with --overwrite. If a calm model lowers its
-    threshold in the course of a text, the search sets the number that scales the threshold.
 
     \b
     Examples:
@@ -127,6 +94,20 @@ def calibrate(
         kinformer calibrate runs/calm --data text=PATH --delta 0.1 --epsilon 0.05
         # Try 10,000 random combinations, of a model trained with classifier=geometric
         kinformer calibrate runs/depth_adaptive --data text=PATH --search 10000
+
+    In a model with early exits, such as calm, a token skips the remaining layers once its confidence reaches a
+    threshold. This command finds a low threshold that keeps the quality of the outputs, and saves it in DIR/exits.json.
+    `generate` and `evaluate` use it from then on.
+
+    Without --search, one threshold for all layers is tested with the method Learn then Test, on texts that are
+    generated for prompts of the split. With probability 1 - epsilon, their mean loss is at most delta. The distance of
+    two texts is 1 - ROUGE-L; for the answers of a task it is the share of tokens that differ. Each token is the
+    likeliest one, so the proof does not hold for sampling. If no threshold is proven, no token skips a layer.
+
+    With --search, one threshold for each layer is found, and nothing is proven. The combination that uses the fewest
+    layers is saved, if its metric is at most --within worse than with all layers. N tries random combinations, as in
+    the paper on depth-adaptive Transformers. grid suits a few layers, and coordinates suits many. DIR/exits.png shows
+    the best metric at each mean number of layers. A search replaces a proven threshold only with --overwrite.
     """
     # imported here, so that --help and early errors do not wait for torch or rich
     from kinformer.cli.support import calibration
@@ -140,7 +121,7 @@ def calibrate(
     within = _check_search_options(ctx, by, within, overwrite)
     if search is None:
         samples = _text_count(samples, delta, epsilon)
-    model = load_model(folder, member, device)
+    model = load_model(folder, member, device, precision=precision)
     calibration.refuse_without_exits(model)
     if search is not None and not overwrite:
         calibration.refuse_replacing_proof(folder, model)

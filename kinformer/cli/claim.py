@@ -36,17 +36,17 @@ def claim(
 ) -> None:
     """Measure a claim of a paper, and report whether it holds.
 
-    Each measurement has a threshold that was fixed beforehand. The command writes NAME.txt with the numbers and
-    NAME.png with a picture, and prints a verdict. The verdict "holds" means that each measured effect exceeds two
-    standard errors over the seeds and meets its threshold. "does not hold" means that a threshold is missed by more
-    than two standard errors. "not resolved" means that neither is the case.
-
     \b
     Examples:
         # List all claims
         kinformer claim
         # Measure one of them
         kinformer claim bigbird_paths --seeds 5
+
+    Each measurement has a threshold that was fixed beforehand. The command writes NAME.txt with the numbers and
+    NAME.png with a picture, and prints a verdict. The verdict "holds" means that each measured effect exceeds two
+    standard errors over the seeds and meets its threshold. "does not hold" means that a threshold is missed by more
+    than two standard errors. "not resolved" means that neither is the case.
     """
     sentences = first_sentences("claims", "claim")
     if name is None:
@@ -57,7 +57,7 @@ def claim(
         return
     if name not in sentences:
         raise UserError(
-            f"there is no claim {name!r}{suggest_names(name, sentences, '; kinformer claim lists them all')}"
+            f"there is no claim {name!r}{suggest_names(name, sentences, '; `kinformer claim` lists them all')}"
         )
 
     # imported here, so that --help and early errors do not wait for torch or rich
@@ -84,8 +84,8 @@ def _lines(result: "Claim") -> list[str]:
 
 
 def _print(lines: list[str], verdict: str) -> None:
-    from rich.console import Console
+    from kinformer.cli.support.console import plain_console
 
-    console = Console(soft_wrap=True, highlight=False, markup=False)
+    console = plain_console(soft_wrap=True)
     for line in lines:
         console.print(line, style=STYLES[verdict] if line == verdict else None)

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from kinformer.cli.errors import ended_by, print_warnings
-from kinformer.cli.options import Data, Device, Json, Own, Split, Trained, count, flag
+from kinformer.cli.errors import ended_by, print_warnings, suggest_command
+from kinformer.cli.options import Data, Device, Json, Own, RunPrecision, Split, Trained, count, flag
 from kinformer.cli.support import option_checks
 from kinformer.lab.errors import FAILED, UserError, from_user
 
@@ -60,17 +60,11 @@ def build(
     ] = False,
     resume: Annotated[bool, flag("resume", "Continue a build of the datastore in --out that was stopped.")] = False,
     device: Device = None,
+    precision: RunPrecision = "fp32",
     member: Own = None,
     as_json: Json = False,
 ) -> None:
     """Build a datastore from a text.
-
-    A datastore holds a pair for every token of the text: the model's inner state at the token, which is the key, and
-    the token that follows. `kinformer knn-lm` lets the model look up this datastore. The datastore works only with the
-    weights and the tokenizer that built it.
-
-    If the build is killed or the disk is full, at most one shard is lost, which is 64 MiB of keys. With --resume the
-    build continues after the last complete shard, and the files are the same as without the interruption.
 
     \b
     Examples:
@@ -78,6 +72,13 @@ def build(
         # With an index, which makes searches faster
         kinformer datastore build runs/llama --data text=PATH --out runs/store2 \\
             --index hnsw
+
+    A datastore holds a pair for every token of the text: the model's inner state at the token, which is the key, and
+    the token that follows. `kinformer knn-lm` lets the model look up this datastore. The datastore works only with the
+    weights and the tokenizer that built it.
+
+    If the build is killed or the disk is full, at most one shard is lost, which is 64 MiB of keys. With --resume the
+    build continues after the last complete shard, and the files are the same as without the interruption.
     """
     # imported here, so that --help and early errors do not wait for torch or rich
     from kinformer.cli.support import datastore_tables
@@ -91,7 +92,7 @@ def build(
     from kinformer.models.support.hidden_taps import Tap
 
     search = None if index is None else datastore_tables.index_named(index)
-    model = load_model(folder, member, device)
+    model = load_model(folder, member, device, precision=precision)
     if search is not None:
         with from_user(ValueError, LookupError), evaluating(model):
             search.make_index(0, Tap(model, tap).width)  # refuses an impossible index before the text is read
@@ -129,8 +130,9 @@ def build(
         print(json.dumps({**datastore_tables.describe_datastore(store, out), "seconds": round(seconds, 3)}, indent=2))
         return
     datastore_tables.print_datastore(store, out)
-    print(f"to search it: kinformer datastore search {out} --prompt TEXT", file=sys.stderr)
-    print(f"to let the model look it up: kinformer knn-lm {folder} --datastore {out} --data {data}", file=sys.stderr)
+    search_it = suggest_command("datastore search", out, "--prompt", "TEXT", member=member)
+    look_up = suggest_command("knn-lm", folder, "--datastore", out, "--data", data, member=member)
+    print(f"to search it: {search_it}\nto let the model look it up: {look_up}", file=sys.stderr)
 
 
 @datastore.command("index")
@@ -146,14 +148,14 @@ def index_keys(
 ) -> None:
     """Build an index that makes searches of a datastore faster.
 
-    From then on, searches use the index, which may miss some of the nearest keys. The command prints which share of the
-    16 nearest keys the index finds. The distances of the keys that it finds are exact. The index is stored beside the
-    keys, and `datastore build --append` removes it.
-
     \b
     Examples:
         kinformer datastore index runs/store hnsw
         kinformer datastore index runs/store ivf:lists=64,probes=4
+
+    From then on, searches use the index, which may miss some of the nearest keys. The command prints which share of the
+    16 nearest keys the index finds. The distances of the keys that it finds are exact. The index is stored beside the
+    keys, and `datastore build --append` removes it.
     """
     from kinformer.cli.support import datastore_tables
 
@@ -197,21 +199,22 @@ def search(
         Path | None, typer.Option(help="Folder of the model that built the datastore, if it has moved since.")
     ] = None,
     device: Device = None,
+    precision: RunPrecision = "fp32",
     member: Own = None,
     as_json: Json = False,
 ) -> None:
     """Show the keys of a datastore that are nearest to a prompt.
 
-    A key is the model's inner state at a token of the stored text. The prompt is compared by the state at its last
-    token. Each line shows the distance of a key, the text around its token, and in brackets the token that followed.
-
     \b
     Examples:
         kinformer datastore search runs/store --prompt "import "
+
+    A key is the model's inner state at a token of the stored text. The prompt is compared by the state at its last
+    token. Each line shows the distance of a key, the text around its token, and in brackets the token that followed.
     """
     from kinformer.cli.support import datastore_tables
 
-    rows = datastore_tables.find_neighbours(store, prompt, k, exact, model, device, member)
+    rows = datastore_tables.find_neighbours(store, prompt, k, exact, (model, member, device, precision))
     if as_json:
         print(json.dumps({"prompt": prompt, "neighbours": rows}, indent=2))
     else:

@@ -1,10 +1,12 @@
 """Errors and warnings of commands: one line on stderr and an exit code, without a traceback."""
 
 import os
+import re
+import shlex
 import signal
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import sleep
@@ -14,6 +16,30 @@ from kinformer.core.missing_path import missing_path
 from kinformer.lab.errors import UserError
 
 SECONDS = 5.0
+LONGEST = 80  # characters of a value in a message
+
+
+def shorten_values(message: str, words: Iterable[str] = ()) -> str:
+    """Cut long values in a message to 80 characters, so that a message stays one line that people read.
+
+    A value is cut in its middle. The path of an existing file is kept, because the user may have to copy it.
+
+    message: the message.
+    words: words of the command line, which are cut even if they contain spaces.
+    """
+    pieces = {" ".join(piece.split()) for word in words for piece in (word, word.partition("=")[2])}
+    for piece in sorted(pieces, key=len, reverse=True):
+        if len(piece) > LONGEST and " " in piece:
+            message = message.replace(piece, _cut(piece))
+    return re.sub(rf"\S{{{LONGEST + 1},}}", lambda match: _cut(match[0]), message)
+
+
+def _cut(value: str) -> str:
+    """Return a value with dots in place of its middle; an existing path stays whole."""
+    path = value.partition("=")[2] or value
+    if len(path) < 4096 and os.path.exists(path.strip("'\"`.,;:()")):
+        return value
+    return f"{value[: LONGEST // 2]}...{value[3 - LONGEST // 2 :]}"
 
 
 def ended_by(stop: BaseException) -> int:
@@ -38,6 +64,18 @@ def refuse_useless(context: Any, why: str, *names: str, instead: str = "") -> No
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
             raise UserError(f"{spelled[name]} has no effect {why}; {advice}")
+
+
+def suggest_command(command: str, *words: object, member: str | None = None) -> str:
+    """Return a command that a user can copy, such as "kinformer generate runs/xl --prompt TEXT".
+
+    command: the name of the command, such as "datastore search".
+    words: its arguments and options; they are quoted for a shell if necessary.
+    member: the user's own member that built the model, as FILE.py:NAME, which the command then needs too; None for a
+        member of the library.
+    """
+    own = [] if member is None else ["--member", member]
+    return shlex.join(["kinformer", *command.split(), *map(str, words), *own])
 
 
 def refuse_no_folder(out: Path, option: str = "--out") -> None:
@@ -69,7 +107,7 @@ def print_warnings() -> Iterator[None]:
     def note(message: Warning | str, category: type[Warning], *_: object) -> None:
         text = " ".join(str(message).split())
         if text not in printed:
-            print(f"warning: {text}", file=sys.stderr)
+            print(f"warning: {shorten_values(text)}", file=sys.stderr)
         printed.add(text)
 
     with warnings.catch_warnings():

@@ -7,7 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from kinformer.cli.errors import print_warnings
-from kinformer.cli.options import LENGTH, MOST, Data, Datastore, Device, Json, Knn, Own, Trained, Window, count, flag
+from kinformer.cli.options import (
+    LENGTH,
+    MOST,
+    Data,
+    Datastore,
+    Device,
+    Json,
+    Knn,
+    Own,
+    RunPrecision,
+    Trained,
+    Window,
+    count,
+    flag,
+)
 from kinformer.cli.support import option_checks
 from kinformer.lab.errors import FAILED, from_user
 
@@ -25,46 +39,31 @@ def evaluate(
     keywords: Annotated[
         list[str] | None,
         typer.Argument(
-            callback=option_checks.changed,
-            help="Keywords to change after the training, such as memory=512; only those that leave the shapes of the "
-            "weights unchanged.",
+            callback=option_checks.changed, help="Keywords to change after the training, such as memory=512."
         ),
     ] = None,
     *,
     data: Data,
     split: Annotated[
-        Split,
-        typer.Option(help="Part of the data to measure: train, valid, test, or all for each part that is not empty."),
+        Split, typer.Option(help="Part of the data to measure; all: each part that is not empty.")
     ] = "test",
     length: Window = None,
     stride: Annotated[
         int | None,
-        count(
-            "Read overlapping windows of the text, each this many tokens after the previous one; default: half a "
-            "window, if the model was trained on windows."
-        ),
+        count("Read windows of the text, each this many tokens after the previous one; default: half a window."),
     ] = None,
     full: Annotated[
-        bool,
-        flag(
-            "full",
-            "If the text is read in windows: do not score tokens with fewer than length - stride tokens before them.",
-        ),
+        bool, flag("full", "With windows: do not score tokens with fewer than length - stride tokens before them.")
     ] = False,
     lanes: Annotated[
         int | None,
-        count(
-            "Cut the text into this many lanes, read the lanes in parallel, and carry the decoding state along each "
-            "lane; 1 reads the text in one piece."
-        ),
+        count("Read this many parallel pieces of the text, and carry the state along each; 1 reads it in one piece."),
     ] = None,
     limit: Annotated[
         int | None,
         typer.Option(
             "--bytes",
-            help="Number of bytes of text to measure, in pieces that are spread over the split. With --lanes, the "
-            "first bytes of the split are measured. For other data, as many rows as hold this many bytes. Default: the "
-            "whole split.",
+            help="Number of bytes to measure, spread over the split; with --lanes, its first bytes; default: all.",
             min=2,
             max=MOST,
         ),
@@ -74,39 +73,15 @@ def evaluate(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="File for a picture of numbers that the attention heads have learned, such as spans: .png, .svg or "
-            ".pdf."
+            help="File for a picture of numbers that attention heads have learned, such as spans: .png, .svg, .pdf."
         ),
     ] = None,
     device: Device = None,
+    precision: RunPrecision = "fp32",
     member: Own = None,
     as_json: Json = False,
 ) -> None:
     """Measure a trained model on data.
-
-    The command prints the model's metric, such as bits per byte, bits per masked byte or accuracy. Without options it
-    measures as training does, but on the whole split. --split all prints a line for each split that is not empty; in
-    JSON they are under "splits".
-
-    A model that was trained on windows reads windows of --length tokens. Each window begins --stride tokens after the
-    previous one, and only its new tokens are scored. So every token is scored once, with at least length - stride
-    tokens before it. Only tokens of the first window have a shorter context, and --full leaves these out. With --full
-    and --stride 1, only the last token of each window is scored, as in the paper by Al-Rfou et al. A model that carries
-    a state from segment to segment, such as transformer_xl, reads the text in lanes. These are --lanes parallel pieces
-    of the text, read --length tokens at a time, and the state is kept within each lane. With --stride such a model
-    reads windows instead. A masked model reads windows that do not overlap.
-
-    Keywords that do not change the shapes of the weights may get other values than in training, such as memory=512 for
-    a transformer_xl. With --knn the model looks up the datastore that `kinformer knn-lm` tuned it with.
-
-    If `kinformer calibrate` has saved exit thresholds for a member with early exits, they decide at which layer tokens
-    exit, unless keywords are given. The metric with all layers is then printed too.
-
-    The attention heads of some members learn a number, such as the span in adaptive_span or alpha in da_transformer.
-    The number of each head and layer is then printed, and drawn into --out. A number that depends on the token is
-    averaged over all measured tokens; with --split all, over the tokens of the last split.
-
-    `kinformer train --help` explains --data.
 
     \b
     Examples:
@@ -115,6 +90,20 @@ def evaluate(
         kinformer evaluate runs/xl memory=512 --data text=stdlib --split all
         # Every token with at least 192 tokens before it
         kinformer evaluate runs/llama --data text=PATH --length 256 --stride 64
+
+    The table has the model's metric, such as bits per byte or accuracy, and other values to compare it with. Without
+    options the command measures as training does, but on the whole split.
+
+    A model that was trained on windows reads windows of --length tokens, and the next window begins --stride tokens
+    later. Only the new tokens of a window are scored, so every token counts once. A model that carries a state from
+    segment to segment, such as transformer_xl, reads --lanes parallel pieces of the text and keeps its state. With
+    --stride it reads windows instead. A masked model reads windows that do not overlap.
+
+    Keywords that leave the shapes of the weights unchanged may get other values than in training, such as memory=512.
+    Exit thresholds that `kinformer calibrate` has saved are used unless keywords are given.
+
+    If attention heads have learned a number, such as a span, the numbers are printed and drawn into --out. A number
+    that depends on the token is averaged over the measured tokens.
     """
     # imported here, so that --help and early errors do not wait for torch or rich
     from kinformer.cli.support.calibrated_exits import leave_as_calibrated_here
@@ -122,7 +111,7 @@ def evaluate(
         evaluate_split,
         refuse_picture,
         row_length,
-        sentence,
+        score_table,
         value_of_all_layers,
     )
     from kinformer.cli.support.load_model import load_model, with_datastore
@@ -131,7 +120,7 @@ def evaluate(
     from kinformer.lab.train.reads_ahead import warn_of_measuring
     from kinformer.pages.head_values import save_head_values, tables
 
-    model = load_model(folder, member, device, keywords or (), datastore)
+    model = load_model(folder, member, device, keywords or (), datastore, precision)
     calibrated = None if keywords else leave_as_calibrated_here(folder, model)
     model = with_datastore(model, folder, knn, datastore)
     refuse_picture(model, out)
@@ -158,6 +147,6 @@ def evaluate(
         exits = {} if calibrated is None else {"threshold": calibrated["threshold"]}
         print(json.dumps({**about, **of, **exits, **result}, indent=2))
         return
-    for part, score in scores.items():
-        print(f"{folder}: {sentence(dataset, part, score)}")
+    print(f"{folder}: {model.member.name} on {dataset.name}")
+    print(*score_table(dataset, scores), sep="\n")
     print(*tables(heads), sep="\n", end="\n" if heads else "")

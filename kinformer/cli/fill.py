@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from kinformer.cli.errors import print_warnings
-from kinformer.cli.options import Device, Json, Own
+from kinformer.cli.options import Device, Json, Own, RunPrecision
 from kinformer.cli.support import option_checks
 from kinformer.lab.errors import UserError, from_user
 from kinformer.pages.terminal_safe_text import for_stream
@@ -28,19 +28,20 @@ def fill(
     ],
     best: Annotated[int, typer.Option(help="Number of likeliest tokens to show for each gap of the text.", min=1)] = 5,
     device: Device = None,
+    precision: RunPrecision = "fp32",
     member: Own = None,
     as_json: Json = False,
 ) -> None:
     """Fill in the gaps of a text with a masked model.
 
+    \b
+    Examples:
+        kinformer fill runs/bert --text "the wh_le" --best 3
+
     Each gap, which is written _, is one token: a byte, unless the model was trained with a tokenizer. The command shows
     the likeliest tokens for each gap. Their probabilities are computed while all gaps are still empty. Below them it
     prints the text with all gaps filled in one after the other, the most certain first. So each token that is filled in
     helps to find the later ones.
-
-    \b
-    Examples:
-        kinformer fill runs/bert --text "the wh_le" --best 3
     """
     # imported here, so that --help and early errors do not wait for torch or rich
     from kinformer.cli.support.load_model import load_model
@@ -48,7 +49,7 @@ def fill(
     from kinformer.decoding.fill_blanks import blank_probabilities, encode_blanks, fill_blanks
     from kinformer.lab.text_continuation import INSTEAD
 
-    model = load_model(folder, member, device)
+    model = load_model(folder, member, device, precision=precision)
     if model.reads != "masked":
         raise option_checks.no_blanks(INSTEAD.get(model.reads, "generate with it"))
     spelled = tokenizer_of_model(model)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from kinformer.cli.errors import print_warnings, refuse_existing, refuse_no_folder, refuse_useless
-from kinformer.cli.options import Data, Device, Own, count, trained_folder
+from kinformer.cli.options import Data, Device, Own, RunPrecision, count, trained_folder
 from kinformer.lab.errors import UserError, from_user
 
 MOST = 12
@@ -32,9 +32,15 @@ def forecast(
         int, count("With --out FILE.png: number of windows to draw, spread over the part of the data.", MOST)
     ] = 3,
     device: Device = None,
+    precision: RunPrecision = "fp32",
     member: Own = None,
 ) -> None:
     """Forecast the next rows of a time series.
+
+    \b
+    Examples:
+        kinformer forecast runs/series --data series=ETTh1.csv --out next.csv
+        kinformer forecast runs/series --data series=ETTh1.csv --out windows.png
 
     --out FILE.csv writes the rows that follow the last row of the file, in the units of the file. If the file has
     dates, the new rows have them too. The file needs only as many rows as the model reads before a forecast.
@@ -42,11 +48,6 @@ def forecast(
     --out FILE.png draws windows of a split, for up to four of the forecast columns. Each window shows the known rows,
     the true next rows and the forecast of the model. It also shows three simple forecasts: a linear map, the last row
     repeated, and the last season repeated.
-
-    \b
-    Examples:
-        kinformer forecast runs/series --data series=ETTh1.csv --out next.csv
-        kinformer forecast runs/series --data series=ETTh1.csv --out windows.png
     """
     if out.suffix not in (".csv", ".png"):
         raise UserError(f"wrong --out: got {out}, expected FILE.csv for the next rows or FILE.png for a picture")
@@ -62,7 +63,7 @@ def forecast(
     from kinformer.lab.data.resolve import resolve
     from kinformer.lab.data.series import SeriesData, rows_of
 
-    model = load_model(folder, member, device)
+    model = load_model(folder, member, device, precision=precision)
     if not isinstance(model, Forecaster):
         raise UserError(
             f"this model reads {model.reads} data and cannot forecast; use a model of a member such as informer"

@@ -7,10 +7,22 @@ from typing import Annotated, Any
 
 import typer
 
-from kinformer.cli.errors import print_warnings, refuse_useless
-from kinformer.cli.options import LAST_SEED, SEED, Datastore, Device, Json, Knn, Own, Temperature, Trained, count
+from kinformer.cli.errors import print_warnings, refuse_useless, suggest_command
+from kinformer.cli.options import (
+    LAST_SEED,
+    SEED,
+    Datastore,
+    Device,
+    Json,
+    Knn,
+    Own,
+    RunPrecision,
+    Temperature,
+    Trained,
+    count,
+)
 from kinformer.cli.support import option_checks
-from kinformer.core.missing_path import missing_path
+from kinformer.cli.support.text_lines import read_texts
 from kinformer.lab.errors import UserError, from_user
 
 MOST = 10_000_000  # tokens
@@ -22,20 +34,11 @@ def generate(
     ctx: typer.Context,
     folder: Trained,
     prompt: Annotated[str | None, typer.Option(help="Text that the model continues.")] = None,
-    prompts: Annotated[Path | None, typer.Option(help="File of texts that the model continues, one per line.")] = None,
+    prompts: Annotated[Path | None, typer.Option(help="File of such texts, one per line.")] = None,
     source: Annotated[
-        str | None,
-        typer.Option(
-            help="Source text, such as a question, for a model that was trained on pairs of source and target; it "
-            "generates the target."
-        ),
+        str | None, typer.Option(help="For a model that was trained on pairs: source text, whose target is generated.")
     ] = None,
-    sources: Annotated[
-        Path | None,
-        typer.Option(
-            help="File of source texts, one per line, for a model that was trained on pairs of source and target."
-        ),
-    ] = None,
+    sources: Annotated[Path | None, typer.Option(help="File of such source texts, one per line.")] = None,
     state: Annotated[
         Path | None,
         typer.Option(
@@ -43,94 +46,50 @@ def generate(
             help="File that `kinformer read` saved; the model continues the text that was read.",
         ),
     ] = None,
-    tokens: Annotated[int, count("Maximum number of tokens to generate for each text.", MOST)] = 200,
-    stop: Annotated[str | None, typer.Option(help="Text that ends the generation; it is kept in the output.")] = None,
+    tokens: Annotated[int, count("Largest number of new tokens for each text.", MOST)] = 200,
+    stop: Annotated[str | None, typer.Option(help="Text that ends the generation; it is kept.")] = None,
     temperature: Temperature = None,
     top_k: Annotated[
         int | None, typer.Option(help="Sample each token only from this many likeliest tokens.", min=1)
     ] = None,
     top_p: Annotated[
         float | None,
-        typer.Option(
-            help="Sample each token only from the likeliest tokens that together have this probability, from above 0 "
-            "to 1."
-        ),
+        typer.Option(help="Sample each token only from the likeliest ones that together have this probability."),
     ] = None,
     beam: Annotated[
         int,
-        typer.Option(
-            help="Number of beams, which are texts continued at once; above 1, beam search for the likeliest text "
-            "replaces sampling.",
-            min=1,
-            max=BEAM,
-        ),
+        typer.Option(help="Number of texts that beam search continues at once; 1 samples instead.", min=1, max=BEAM),
     ] = 1,
     length_penalty: Annotated[
         float | None,
-        typer.Option(
-            help="With --beam: exponent of the length penalty of beam search; 0 favours short texts, higher values "
-            "long ones; default: 0.6.",
-            min=0,
-        ),
+        typer.Option(help="With --beam: exponent of the length penalty; 0 favours short texts; default: 0.6.", min=0),
     ] = None,
     seed: Annotated[
-        int,
-        typer.Option(
-            help="Seed of the sampling; each further text or picture has the next seed.", min=0, max=LAST_SEED
-        ),
+        int, typer.Option(help="Seed of the sampling; each further text has the next seed.", min=0, max=LAST_SEED)
     ] = SEED,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="For a model of pictures: FILE.png into which all generated pictures are written."),
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="For a model of pictures: FILE.png to write.")] = None,
     pictures: Annotated[
-        int | None,
-        typer.Option(help="For a model of pictures: number of pictures to generate; default: 16.", min=1, max=PICTURES),
+        int | None, typer.Option(help="For a model of pictures: their number; default: 16.", min=1, max=PICTURES)
     ] = None,
     enlarge: Annotated[
         str | None,
         typer.Option(help="For a super-resolution model: data with the pictures to enlarge, as images=FOLDER."),
     ] = None,
     label: Annotated[
-        int | None,
-        typer.Option(
-            help="For a model that was trained on pictures with classes: number of the class to draw, from 0; default: "
-            "all classes in turn.",
-            min=0,
-        ),
+        int | None, typer.Option(help="For pictures with classes: class to draw; default: all in turn.", min=0)
     ] = None,
     layers: Annotated[
         Path | None,
-        typer.Option(
-            help="For a member with early exits, such as calm: FILE.png to write, which shows how many layers each "
-            "token used."
-        ),
+        typer.Option(help="For a member with early exits: FILE.png, which shows how many layers each token used."),
     ] = None,
     knn: Knn = False,
     datastore: Datastore = None,
     device: Device = None,
+    precision: RunPrecision = "fp32",
     member: Own = None,
     as_json: Json = False,
 ) -> None:
     """Generate text or pictures with a trained model.
-
-    A single --prompt is printed with its continuation while the model generates. With --prompts FILE, all lines of the
-    file are continued in one batch, and each text is printed after its number in brackets, such as [1]. Each line is
-    continued as it would be without the others, with a --seed one higher than the seed of the line before. With --json
-    the tokens and the log-probability of each text are printed too, and whether it ended before --tokens, by --stop or
-    at a token that ends texts. Bytes that are not UTF-8 are shown as �. A terminal also shows � for control characters
-    other than newline and tab; a pipe or file gets the characters themselves.
-
-    If --temperature, --top-k and --top-p are all absent, tokens are sampled with temperature 0.6 and top-p 0.9. With
-    --temperature 1 as the only one of the three, tokens are sampled from the model's own probabilities. With --beam the
-    command searches for the likeliest text instead.
-
-    A model that was trained on images=FOLDER generates pictures and writes them into one file, --out. Each picture has
-    its own seed.
-
-    If `kinformer calibrate` has saved exit thresholds for a member with early exits, they decide how many layers each
-    token uses. The mean number of layers per token is printed on stderr. With --layers the number of layers of each
-    token is drawn; with --json it is listed.
 
     \b
     Examples:
@@ -143,13 +102,26 @@ def generate(
         kinformer generate runs/xl --state long.state --prompt "Who"
         # Pictures
         kinformer generate runs/pictures --out FILE.png --pictures 36
+
+    A single --prompt is printed with its continuation while the model generates. With --prompts FILE, the
+    other lines do not change the text of a line, and each line has the next --seed. With --json, tokens and
+    log-probabilities are printed too. Bytes that are not UTF-8 are shown as �, and on a terminal control characters
+    too.
+
+    If --temperature, --top-k and --top-p are all absent, tokens are sampled with temperature 0.6 and top-p 0.9, as by
+    `kinformer compare` and by `kinformer.generate` in Python. The same seed gives the same text in all three. With
+    --temperature 1 as the only one of the three, tokens are sampled from the model's own probabilities. With --beam the
+    command searches for the likeliest text instead.
+
+    A model that was trained on images=FOLDER generates pictures and writes them into one file, --out. Exit thresholds
+    that `kinformer calibrate` has saved decide how many layers each token uses.
     """
     _refuse_empty(prompt=prompt, source=source, stop=stop)
     _refuse_both(prompt=(prompt, prompts), source=(source, sources))
     _refuse_choices(temperature, top_k, top_p, beam, length_penalty)
     if beam > 1 or temperature == 0:
         refuse_useless(ctx, "when no token is random, with --beam or --temperature 0", "seed")
-    started, read = _lines(prompt, prompts, "prompt"), _lines(source, sources, "source")
+    started, read = read_texts(prompt, prompts, "prompt"), read_texts(source, sources, "source")
 
     # imported here, so that --help and early errors do not wait for torch or rich
     from kinformer.cli.support import generation, image_generation
@@ -159,7 +131,7 @@ def generate(
     from kinformer.decoding.saved_state import load_reading
     from kinformer.lab.text_continuation import WritingSettings
 
-    model = load_model(folder, member, device, datastore=datastore)
+    model = load_model(folder, member, device, datastore=datastore, precision=precision)
     generation.refuse_layers(model, layers, beam)
     if model.reads == "images":
         if (prompt, prompts, source, sources, state) != (None,) * 5:
@@ -198,9 +170,9 @@ def generate(
                 generation.print_texts(starts, written, milliseconds)
     generation.report_layers(model, written, layers, "" if calibration is None else ", as calibrated")
     if calibration is None and layers_can_be_left(model):
-        find = f"kinformer calibrate {folder} --data KIND=PLACE"
+        find = suggest_command("calibrate", folder, "--data", "KIND=PLACE", member=member)
         print(
-            f"not calibrated: tokens exit early at the threshold that the member sets; {find} finds a tested one",
+            f"not calibrated: tokens exit early at the threshold that the member sets; `{find}` finds a tested one",
             file=sys.stderr,
         )
 
@@ -240,31 +212,3 @@ def _refuse_choices(
         raise UserError("--temperature 0 takes the likeliest token and does not sample; leave out --top-k and --top-p")
     if length_penalty is not None and beam == 1:
         raise UserError("--length-penalty has no effect without --beam; leave it out, or give --beam 4")
-
-
-def _lines(text: str | None, file: Path | None, name: str) -> list[bytes] | None:
-    """Return the text of an option, or the lines of its file, as bytes; None if neither is given.
-
-    Bytes are kept as typed, UTF-8 or not. Only a file with a byte-order mark is converted to UTF-8.
-    """
-    if text is not None:
-        return [os.fsencode(text)]
-    if file is None:
-        return None
-    from kinformer.checkpoint.decompress import decode_text
-
-    try:
-        with from_user(ValueError):
-            lines = b"".join(decode_text([file.read_bytes()], str(file))).removesuffix(b"\n").split(b"\n")
-    except FileNotFoundError as error:
-        raise UserError(missing_path(file, f"--{name}s must name a file with one {name} per line")) from error
-    except OSError as error:
-        raise UserError(
-            f"cannot read {file}: {error.strerror}; --{name}s must name a file of {name}s, one a line"
-        ) from error
-    lines = [line.removesuffix(b"\r") for line in lines]
-    if lines == [b""]:
-        raise UserError(f"{file} is empty; write one {name} per line")
-    if b"" in lines:
-        raise UserError(f"line {lines.index(b'') + 1:,} of {file} is empty; write at least one character, or remove it")
-    return lines

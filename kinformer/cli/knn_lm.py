@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kinformer.cli.errors import ended_by, print_warnings
-from kinformer.cli.options import LENGTH, MOST, Data, Device, Json, Own, Trained, Window
+from kinformer.cli.errors import ended_by, print_warnings, suggest_command
+from kinformer.cli.options import LENGTH, MOST, Data, Device, Json, Own, RunPrecision, Trained, Window
 from kinformer.cli.support import option_checks
 from kinformer.lab.errors import FAILED, UserError, from_user
 
@@ -68,10 +68,17 @@ def knn_lm(
         ),
     ] = None,
     device: Device = None,
+    precision: RunPrecision = "fp32",
     member: Own = None,
     as_json: Json = False,
 ) -> None:
     """Tune a kNN-LM: a trained model that looks up a datastore.
+
+    \b
+    Examples:
+        kinformer datastore build runs/xl --data text=PATH --out runs/store
+        kinformer knn-lm runs/xl --datastore runs/store --data text=PATH
+        kinformer generate runs/xl --knn --prompt "Who"
 
     A kNN-LM mixes two probabilities of the next token: the probability by the model, and the frequency of the token
     after similar contexts in the datastore. No weights are trained. The command chooses the three numbers of a grid
@@ -84,12 +91,6 @@ def knn_lm(
     use them with --knn. They search with the index from `kinformer datastore index`, or exactly if there is none.
     Before it starts, the command prints how many keys it searches, how often, and about how long that takes. A smaller
     --bytes takes less time.
-
-    \b
-    Examples:
-        kinformer datastore build runs/xl --data text=PATH --out runs/store
-        kinformer knn-lm runs/xl --datastore runs/store --data text=PATH
-        kinformer generate runs/xl --knn --prompt "Who"
     """
     # imported here, so that --help and early errors do not wait for torch or rich
     from kinformer.cli.support import knn_lm_tuning
@@ -98,7 +99,7 @@ def knn_lm(
     from kinformer.lab.datastore.tuning import sweep_plots
     from kinformer.pages.plots import save_plots
 
-    model = load_model(folder, member, device)
+    model = load_model(folder, member, device, precision=precision)
     knn_lm_tuning.refuse_other_models(model)
     text = read_text(model, source_for(model, folder, data), "valid")
     print(f"{folder} with {datastore}: searching for a few keys to estimate the time ...", file=sys.stderr)
@@ -124,10 +125,8 @@ def knn_lm(
     except OSError as error:
         raise UserError(f"cannot write to {folder}: {error}", FAILED) from error
     if not as_json:
-        print(
-            f"the curves are in {folder / PICTURE}; to use it: kinformer generate {folder} --knn --prompt TEXT",
-            file=sys.stderr,
-        )
+        use_it = suggest_command("generate", folder, "--knn", "--prompt", "TEXT", member=member)
+        print(f"the curves are in {folder / PICTURE}; to use it: {use_it}", file=sys.stderr)
 
 
 @contextmanager

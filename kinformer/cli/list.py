@@ -76,10 +76,11 @@ def _print_papers(entries: Sequence[Mapping[str, Any]]) -> None:
 
 def _print_table(entries: Sequence[Mapping[str, Any]]) -> None:
     # imported here, so that --help and early errors do not wait for rich
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(width=None if Console().is_terminal else WIDTH, highlight=False, markup=False, emoji=False)
+    from kinformer.cli.support.console import plain_console
+
+    console = plain_console(width=None if plain_console().is_terminal else WIDTH)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("kind", "name", "what it is"):
         table.add_column(heading, no_wrap=heading != "what it is", overflow="fold")

@@ -23,7 +23,18 @@ def count(help: str, maximum: int = MOST) -> Any:
     help: its help text.
     maximum: the largest value.
     """
-    return typer.Option(help=help, min=1, max=maximum)
+    return typer.Option(help=help, min=1, callback=_at_most(maximum))
+
+
+def _at_most(maximum: int) -> Any:
+    """A callback that refuses larger values; as an option of Typer, the limit would stand in every help text."""
+
+    def check(value: int | None) -> int | None:
+        if value is not None and value > maximum:
+            raise typer.BadParameter(f"{value} is above {maximum:,}.")
+        return value
+
+    return check
 
 
 def flag(name: str, help: str) -> Any:
@@ -47,16 +58,14 @@ Member = Annotated[
     str,
     typer.Argument(
         callback=option_checks.member,
-        help="Name of a member, which is a named model (`kinformer list members` shows all), or file.py:function for a "
-        "member of your own.",
+        help="Name of a member, which is a named model (`kinformer list members` shows all), or file.py:function.",
     ),
 ]
 Keywords = Annotated[
     list[str] | None,
     typer.Argument(
         callback=option_checks.keywords,
-        help="Keywords that set the sizes and parts of the member, such as depth=2; `kinformer show MEMBER` explains "
-        "them.",
+        help="Sizes and parts of the member, such as depth=2; `kinformer show MEMBER` explains them.",
     ),
 ]
 Trained = Annotated[
@@ -70,54 +79,28 @@ Data = Annotated[
     str,
     typer.Option(
         callback=option_checks.data,
-        help="Data as KIND=PLACE, with options after commas: text=stdlib; text=PATH; text=PATH,tokenizer=bpe:4096; "
-        "pairs=FILE.tsv; labelled=FILE.tsv; multitask=FOLDER; series=FILE.csv; images=FOLDER; sets=NAME; "
-        "offline=PATH; task=NAME,size=8; env=ID. `kinformer train --help` explains the kinds.",
+        help="Data as KIND=PLACE, with options after commas: text=stdlib; text=PATH,tokenizer=bpe:4096; "
+        "pairs=FILE.tsv; series=FILE.csv; task=NAME. `kinformer show data` explains all kinds.",
     ),
 ]
 Valid = Annotated[
     str | None,
-    typer.Option(
-        callback=option_checks.valid,
-        help="File or folder with validation data; all of --data is then used for training. Default: a part of --data "
-        "is kept for validation.",
-    ),
+    typer.Option(callback=option_checks.valid, help="File or folder with validation data; default: a part of --data."),
 ]
-OUT = "Folder for the trained models and results; it is created if it does not exist."
+OUT = "Folder of the models and results, new or empty."
 Minutes = Annotated[
-    float | None,
-    typer.Option(
-        help="Minutes of training (in a comparison, of each member); the time of measurements on validation data "
-        "does not count."
-    ),
+    float | None, typer.Option(help="Minutes of each training, without its measurements on validation data.")
 ]
-Batch = Annotated[
-    int,
-    count(
-        "Rows in each training batch, such as windows of a text or pairs; with --data env=ID, number of parallel "
-        "environments."
-    ),
-]
-Length = Annotated[
-    int,
-    count(
-        "Tokens in each row of a text. For pairs: most tokens of a source or a target; longer pairs are left out. "
-        "With --data env=ID: steps in each environment between two updates."
-    ),
-]
+Batch = Annotated[int, count("Rows in each training batch; with env=ID, number of parallel environments.")]
+Length = Annotated[int, count("Tokens in each row; longer pairs are left out. With env=ID: steps between two updates.")]
 Split = Annotated[
     Literal["train", "valid", "test"], typer.Option(help="Part of the data to use: for training, validation or test.")
 ]
 Window = Annotated[int | None, count("Number of tokens that the model reads at a time; default: as in training.")]
-Rate = Annotated[
-    float | None, typer.Option(help="Highest learning rate of the training; default: the rate that the member sets.")
-]
+Rate = Annotated[float | None, typer.Option(help="Highest learning rate; default: the rate that the member sets.")]
 Schedule = Annotated[
     ScheduleName | None,
-    typer.Option(
-        is_eager=True,
-        help="Shape of the learning-rate schedule after the warm-up; default: the shape that the member sets.",
-    ),
+    typer.Option(is_eager=True, help="Learning-rate schedule after the warm-up; default: set by the member."),
 ]  # eager: --warmup is checked against it
 Warmup = Annotated[
     Any,  # the parser sets the type; Typer ignores the annotation
@@ -125,8 +108,8 @@ Warmup = Annotated[
         parser=option_checks.fraction_or_steps,
         callback=option_checks.warmup,
         metavar="PART|STEPS",
-        help="Warm-up, in which the learning rate rises: a fraction of the training, such as 0.05, or a number of "
-        "steps, such as 4000. Default: the length that the member sets.",
+        help="Warm-up of the learning rate: a fraction of the training, or a number of steps; default: set by the "
+        "member.",
     ),
 ]
 Betas = Annotated[
@@ -134,24 +117,19 @@ Betas = Annotated[
     typer.Option(
         parser=option_checks.betas,
         metavar="B1,B2",
-        help="Decay rates with which the optimiser Adam averages the gradient and its square, such as 0.9,0.98; "
-        "default: the rates that the member sets.",
+        help="Decay rates of Adam's two means, such as 0.9,0.98; default: set by the member.",
     ),
 ]
 Eps = Annotated[
     float | None,
     typer.Option(
-        callback=option_checks.eps,
-        help="Constant that the optimiser Adam adds to its denominator, such as 1e-9; default: the constant that the "
-        "member sets.",
+        callback=option_checks.eps, help="Constant in Adam's denominator, such as 1e-9; default: set by the member."
     ),
 ]
 Seed = Annotated[
     int,
     typer.Option(
-        help="Seed of the random numbers for initial weights, training batches and generated samples.",
-        min=0,
-        max=LAST_SEED,
+        help="Seed of the initial weights, training batches and samples.", min=0, callback=_at_most(LAST_SEED)
     ),
 ]
 Temperature = Annotated[
@@ -165,39 +143,49 @@ Temperature = Annotated[
 Overwrite = Annotated[
     bool,
     typer.Option(
-        "--overwrite", is_eager=True, help="Replace the model or comparison that the folder --out already holds."
+        "--overwrite", is_eager=True, help="Replace the model or comparison in --out; other files there stay."
     ),
 ]
 Resume = Annotated[
-    bool,
-    typer.Option(
-        "--resume", is_eager=True, help="Continue the training or comparison in the folder --out that was stopped."
-    ),
+    bool, typer.Option("--resume", is_eager=True, help="Continue the training or comparison in --out.")
 ]  # eager, both: --out is checked against them
 Own = Annotated[
     str | None,
-    typer.Option(
-        callback=option_checks.member,
-        help="Member that built the model, as file.py:function; needed only for a member of your own.",
-    ),
+    typer.Option(callback=option_checks.member, help="Member of your own that built it, as file.py:function."),
 ]
 Knn = Annotated[bool, flag("knn", "Let the model look up the datastore that `kinformer knn-lm` tuned it with.")]
 Datastore = Annotated[
     Path | None,
     typer.Option(
-        callback=option_checks.datastore,
-        help="New folder of the datastore that `kinformer knn-lm` tuned the model with, if it has moved; implies "
-        "--knn. For a spalm model: new folder of the datastore that it was trained with.",
+        callback=option_checks.datastore, help="New folder of the model's datastore, if it has moved; implies --knn."
     ),
 ]
 Device = Annotated[
-    str | None,
-    typer.Option(help="Device to compute on: cpu, cuda or cuda:1; default: the GPU if there is one, else cpu."),
+    str | None, typer.Option(help="Device: cpu, cuda or cuda:1; default: the GPU if there is one, else cpu.")
+]
+Precision = Annotated[
+    Literal["float32", "bf16"], typer.Option(help="Number format of matrix products; bf16 is bfloat16 by autocast.")
+]
+TensorBoard = Annotated[
+    bool, flag("tensorboard", "Write TensorBoard events into the subfolder tensorboard of the run.")
+]
+Wandb = Annotated[bool, flag("wandb", "Record the run with Weights & Biases; WANDB_MODE=offline needs no account.")]
+WandbProject = Annotated[
+    str | None, typer.Option(help="Project of --wandb; default: WANDB_PROJECT, or else kinformer.")
+]
+RunPrecision = Annotated[
+    str,
+    typer.Option(
+        callback=option_checks.precision,
+        metavar="fp32|bf16|fp16",
+        help="Number format of matrix products; bf16 and fp16 by autocast.",
+    ),
 ]
 Json = Annotated[bool, flag("json", "Print the result as JSON, for programs.")]
 
 
 BATCH, LENGTH, SEED = 4, 128, 0
+PRECISION: Literal["float32", "bf16"] = "float32"
 
 
 def settings(ctx: typer.Context) -> dict[str, Any]:
@@ -206,3 +194,12 @@ def settings(ctx: typer.Context) -> dict[str, Any]:
     ctx: Typer's context of the command.
     """
     return {name: ctx.params[name] for name in SETTINGS if name in ctx.params}
+
+
+def typed(ctx: typer.Context) -> set[str]:
+    """Return the names of the options that the user has typed, such as "lr".
+
+    ctx: Typer's context of the command.
+    """
+    sources = {name: ctx.get_parameter_source(name) for name in ctx.params}
+    return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kinformer.cli.errors import refuse_existing, refuse_useless
-from kinformer.cli.options import LAST_SEED, SEED, Device, Own, count, flag, trained_folder
+from kinformer.cli.options import LAST_SEED, SEED, Device, Own, RunPrecision, count, flag, trained_folder
 from kinformer.lab.errors import UserError, from_user
 
 
@@ -56,9 +56,16 @@ def play(
         typer.Option(help="Seed of the first episode; each further episode has the next seed.", min=0, max=LAST_SEED),
     ] = SEED,
     device: Device = None,
+    precision: RunPrecision = "fp32",
     member: Own = None,
 ) -> None:
     """Play episodes with a trained agent, or with random actions.
+
+    \b
+    Examples:
+        kinformer play runs/dt --env CartPole-v1 --return 500 --return 100
+        # Save 50 episodes of random actions as training data
+        kinformer play --env Pendulum-v1 --episodes 50 --save chance.npz
 
     A decision_transformer aims at a target return, the sum of rewards of an episode. It plays --episodes for each
     --return, and after each reward it aims at the part that is still missing. Without --return it aims at the highest
@@ -75,12 +82,6 @@ def play(
 
     If an environment fails, the command ends with an error. Episodes that had ended before are reported and saved.
     After Ctrl-C they are reported and saved too, without pictures.
-
-    \b
-    Examples:
-        kinformer play runs/dt --env CartPole-v1 --return 500 --return 100
-        # Save 50 episodes of random actions as training data
-        kinformer play --env Pendulum-v1 --episodes 50 --save chance.npz
     """
     if save is not None and save.suffix != ".npz":
         raise UserError(f"wrong --save: got {save}, expected a name that ends in .npz; give FILE.npz")
@@ -95,7 +96,7 @@ def play(
         )
     if folder is None:
         trained = "give the folder of a model"
-        refuse_useless(ctx, "when all actions are random", "random", "device", "member", instead=trained)
+        refuse_useless(ctx, "when all actions are random", "random", "device", "precision", "member", instead=trained)
     for driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):  # images are saved and not shown, so no screen is needed
         os.environ.setdefault(driver, "dummy")
     with from_user(ImportError):
@@ -108,7 +109,7 @@ def play(
     if folder is not None:
         from kinformer.cli.support.load_model import load_model
 
-        model = load_model(folder, member, device)
+        model = load_model(folder, member, device, precision=precision)
         if not isinstance(model, Player):
             advice = "use a model of a member such as decision_transformer"
             raise UserError(f"this model reads {model.reads} data and cannot act; {advice}")

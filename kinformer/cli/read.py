@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kinformer.cli.errors import print_warnings
-from kinformer.cli.options import Device, Json, Own, Trained, flag
+from kinformer.cli.errors import print_warnings, suggest_command
+from kinformer.cli.options import Device, Json, Own, RunPrecision, Trained, flag
 from kinformer.lab.errors import FAILED, UserError, from_user
 
 if TYPE_CHECKING:
@@ -30,19 +30,20 @@ def read(
     ],
     overwrite: Annotated[bool, flag("overwrite", "Replace the file --save if it exists.")] = False,
     device: Device = None,
+    precision: RunPrecision = "fp32",
     member: Own = None,
     as_json: Json = False,
 ) -> None:
     """Read a long text once, and save the model's decoding state.
 
-    The decoding state is all that the model keeps of a text, such as keys and values. `kinformer generate --state FILE`
-    continues from it, as often as you like, with the same result as if the model had read the text again. The state
-    works only with the weights that made it. The file has the safetensors format, with a JSON header.
-
     \b
     Examples:
         kinformer read runs/xl long.txt --save long.state
         kinformer generate runs/xl --state long.state --prompt "Who"
+
+    The decoding state is all that the model keeps of a text, such as keys and values. `kinformer generate --state FILE`
+    continues from it, as often as you like, with the same result as if the model had read the text again. The state
+    works only with the weights that made it. The file has the safetensors format, with a JSON header.
     """
     # imported here, so that --help and early errors do not wait for torch or rich
     from kinformer.checkpoint import decompress as unpacked
@@ -61,7 +62,7 @@ def read(
         size = 0 if existing_path(str(file), "give a text file").is_dir() else unpacked.size(file)
     if file.is_dir() or not size:
         raise UserError(f"{file} is {'a folder' if file.is_dir() else 'empty'}; give a file that contains text")
-    model = load_model(folder, member, device)
+    model = load_model(folder, member, device, precision=precision)
     _refuse_place(save, overwrite)
     encode, began = tokenizer_of_model(model).encode, monotonic()
     length = _length(file, size, encode)
@@ -81,7 +82,8 @@ def read(
     print(
         f"{file}: {reading.tokens:,} tokens read in {clock(seconds)}; {state_bytes:,} bytes of decoding state in {save}"
     )
-    print(f"to continue from it: kinformer generate {folder} --state {save} --prompt TEXT", file=sys.stderr)
+    go_on = suggest_command("generate", folder, "--state", save, "--prompt", "TEXT", member=member)
+    print(f"to continue from it: {go_on}", file=sys.stderr)
 
 
 def _refuse_place(save: Path, overwrite: bool) -> None:

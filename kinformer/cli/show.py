@@ -1,16 +1,19 @@
 """The command `kinformer show`: explain a part, member, function, expression or topic, with pictures."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from kinformer.cli.errors import refuse_no_folder, refuse_useless
-from kinformer.cli.options import count, flag
+from kinformer.cli.options import Device, RunPrecision, count, flag
+from kinformer.core.public_names import CONTRACTS
 from kinformer.lab.errors import UserError
 
 MOST = 2048
 KINDS = (".png", ".svg", ".pdf")
+TOPICS, DATA = ("topics", "topic"), ("data", "kinds of data", "data sets", "datasets", "dataset", "--data")
+COMMANDS = ("commands", "command", "cli", "command line", "help")
 
 
 def show(
@@ -19,8 +22,8 @@ def show(
         list[str],
         typer.Argument(
             metavar="WORDS...",
-            help="Name from `kinformer list`; or a public function such as attend, a pattern such as 'Causal() & "
-            "Band(64)', file.py:Name, or a topic such as sparse. Keywords of a member, such as d=64, may follow.",
+            help="Name of a member or part, with keywords or numbers if you like; a topic such as sparse; a pattern "
+            "such as 'Causal() & Band(64)'; data; a command, claim, law or public function; or file.py:Name.",
         ),
     ],
     length: Annotated[
@@ -30,6 +33,8 @@ def show(
         bool,
         flag("cost", "Also measure the time and memory of the part or member at several row lengths, on this machine."),
     ] = False,
+    device: Device = None,
+    precision: RunPrecision = "fp32",
     out: Annotated[
         Path | None,
         typer.Option(
@@ -38,41 +43,83 @@ def show(
         ),
     ] = None,
 ) -> None:
-    """Explain a part or member, and draw its attention pattern.
-
-    A part is a building block of models, and a member is a named model. The page has the description, the equation and
-    the arguments, and pictures of the keys that each query attends to. Helper classes of the part come last.
+    """Explain a member, a part, an idea, data or a command, with drawings.
 
     \b
     Examples:
-        kinformer show band
-        # A member with other keywords than the defaults
+        kinformer show llama
+        # A part with numbers, and a member with other keywords than the defaults
+        kinformer show band 8
         kinformer show longformer window=8
         # An expression of patterns, also as a picture
         kinformer show 'Causal() & (Band(8) | Strided(8))' --out pattern.png
-        # A topic: which parts and members there are
+        # An idea of the field, all ideas, and the kinds of data
         kinformer show sparse
+        kinformer show topics
+        kinformer show data
+
+    A part is a building block of models, and a member is a named model. The page has the description, the equation and
+    the arguments, and pictures of the keys that each query attends to. Helper classes of the part come last.
     """
     # imported here, so that --help and early errors do not wait for torch or rich
-    from kinformer.cli.support.name_lookup import Topic, find_pages, refuse_unknown
+    from kinformer.cli.support.name_lookup import find_pages, refuse_unknown
+    from kinformer.cli.support.page import Topic
 
+    first = next((n for n, word in enumerate(words) if n and _is_keyword(word)), len(words))
+    name, keywords = _without_quotes(" ".join(words[:first])), tuple(words[first:])
+    if _print_list(ctx, name) and name not in CONTRACTS:  # some commands are functions too
+        return
+    if not cost:
+        refuse_useless(ctx, "without --cost", "device", "precision")
     if out is not None:
         _check(out)
-    first = next((n for n, word in enumerate(words) if n and _is_keyword(word)), len(words))
-    name, keywords = " ".join(words[:first]), tuple(words[first:])
     refuse_unknown(name)
 
+    from kinformer.cli.support.load_model import device_and_autocast
     from kinformer.cli.support.show_page import print_pages, save_pictures
 
+    measured_on = device_and_autocast(device, precision) if cost else None
     pages = find_pages(name, keywords)
     if isinstance(pages, Topic):
         refuse_useless(ctx, f"on the topic {name!r}", "cost", instead="name one of its parts")
-    images = print_pages(pages, length, cost)
+    images = print_pages(pages, length, measured_on)
     if not images:
         refuse_useless(ctx, f"on {name!r}, which has no picture", "length")
     if out is not None:
         save_pictures(" ".join(words), images, out)
         print(f"\nthe pictures are in {out}")
+
+
+def _print_list(ctx: typer.Context, name: str) -> bool:
+    """Print topics, kinds of data, a command, a claim or a law if the name stands for it; else return False."""
+    from kinformer.cli.support import topic_list
+    from kinformer.cli.support.console import plain_console
+
+    command: Any = ctx.find_root().command
+    for word in name.split():
+        command = getattr(command, "commands", {}).get(word)
+    if command is None and name not in (*TOPICS, *DATA, *COMMANDS) and not topic_list.is_claim_or_law(name):
+        return False
+    refuse_useless(ctx, f"on {name!r}", "cost", "length", "out", instead="name a part or a member")
+    console = plain_console(soft_wrap=True)
+    if command is not None:
+        topic_list.print_command(name, command, console)
+    elif name in TOPICS:
+        topic_list.print_topics(console)
+    elif name in DATA:
+        topic_list.print_kinds_of_data(console)
+    elif name in COMMANDS:
+        print(ctx.find_root().get_help())
+    else:
+        topic_list.print_claim_or_law(name, console)
+    return True
+
+
+def _without_quotes(name: str) -> str:
+    """Return a name without quotes around it, which a shell may have kept."""
+    name = name.strip()
+    quoted = len(name) > 2 and name[0] == name[-1] and name[0] in "'\"`"
+    return name[1:-1].strip() if quoted else name
 
 
 def _is_keyword(word: str) -> bool:

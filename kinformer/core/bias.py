@@ -10,8 +10,10 @@ from torch import Tensor, nn
 
 from kinformer.core.extra_projection import ExtraProjection
 from kinformer.core.heads import HeadSizes, HeadValues, StateSpec
-from kinformer.core.layer import Want, add_prefix, entries_under
+from kinformer.core.keyword_hints import KeywordHints
+from kinformer.core.layer import Want
 from kinformer.core.request import Request
+from kinformer.core.sublayer_names import add_prefix, entries_under
 
 # (score, b, h, i, j) -> score, as FlexAttention's score_mod: indices are local to the bound piece, and the score is
 # already scaled
@@ -42,7 +44,7 @@ class Distances(NamedTuple):
     values: Float[Tensor, "#H N V"] | None = None
 
 
-class Bias(nn.Module, ABC):
+class Bias(nn.Module, KeywordHints, ABC):
     """Base class of changes of attention scores, which see positions and, on request, further values.
 
     Further values are queries, keys, projections of the layer's input and labels. A subclass writes `bind`. It writes

@@ -1,4 +1,4 @@
-"""Checks of constructor arguments: each returns the value or raises a ValueError of one line.
+"""Checks of arguments: each returns the value or raises an error of one line, mostly a ValueError.
 
 The message names the argument, its value and the expected values.
 """
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from kinformer.core.keyword_conditions import RECORDED
+from kinformer.core.quote import quote
 
 V = TypeVar("V")
 
@@ -23,7 +24,7 @@ def check_option(name: str, value: V, options: Any) -> V:
     """
     choices = get_args(options) or tuple(options)
     if value not in choices:
-        raise ValueError(f"{name}={value!r} is not known; choose {' or '.join(map(repr, choices))}")
+        raise ValueError(f"{name}={quote(value)} is not known; choose {' or '.join(map(repr, choices))}")
     return value
 
 
@@ -183,7 +184,7 @@ def check_unused(why: str, **arguments: tuple[Any, Any]) -> None:
     """
     for name, (value, default) in arguments.items():
         if value != default and not RECORDED.get():
-            raise ValueError(f"{name}={value!r} has no effect with {why}; leave it out")
+            raise ValueError(f"{name}={quote(value)} has no effect with {why}; leave it out")
 
 
 def check_part(name: str, value: V, kind: type | tuple[type, ...], example: str) -> V:
@@ -196,8 +197,8 @@ def check_part(name: str, value: V, kind: type | tuple[type, ...], example: str)
     """
     if not isinstance(value, kind):
         # the repr of a module, a tensor or an array has many lines
-        has_many_lines = isinstance(value, nn.Module | Tensor) or "\n" in repr(value)
-        instance = f"of the type {type(value).__name__}" if has_many_lines else f"{value!r}"
+        has_many_lines = isinstance(value, nn.Module | Tensor) or hasattr(value, "dtype")
+        instance = f"of the type {type(value).__name__}" if has_many_lines else quote(value)
         value_text = f"the class {value.__name__}" if isinstance(value, type) else instance
         raise ValueError(f"{name} is {value_text}; give {example}")
     return value
@@ -214,6 +215,46 @@ def check_optional_part(name: str, value: V, kind: type | tuple[type, ...], exam
     return value if value is None else check_part(name, value, kind, example)
 
 
+def check_rows(x: Tensor) -> Tensor:
+    """Return x after a check that it is a floating tensor [B, T, D].
+
+    x: the input of a layer.
+
+    Errors: ValueError, with advice, if it is something else.
+    """
+    if isinstance(x, Tensor) and x.dim() == 3 and x.is_floating_point():
+        return x
+    if not isinstance(x, Tensor):
+        is_output = isinstance(getattr(x, "y", None), Tensor)
+        actual = f"is of type {type(x).__name__}"
+        advice = "pass the value of the other layer, out.y" if is_output else "make it with torch.as_tensor(x)"
+    elif x.is_floating_point():
+        actual, advice = f"has shape {list(x.shape)}", "pass a single row as x[None]"
+    else:
+        actual, advice = f"is {x.dtype} of shape {list(x.shape)}", "embed token ids first, or pass x.float()"
+    raise ValueError(f"x {actual}, expected a floating tensor [B, T, D]; {advice}")
+
+
+def refuse_tensors(layer: nn.Module, state: Any, ctx: Any) -> None:
+    """Raise TypeError if the second or third argument is a tensor, as in the calls of other libraries.
+
+    layer: the layer that is called.
+    state: the second argument.
+    ctx: the third argument.
+    """
+    name = type(layer).__name__
+    tensors = {place: value for place, value in {"state": state, "ctx": ctx}.items() if isinstance(value, Tensor)}
+    if tensors and all(value.dim() == 3 for value in tensors.values()):
+        advice = "layer(x).y is self-attention; cross-attention reads Context(pos, source=..., source_pos=...)"
+        raise TypeError(f"{name} got queries, keys or values as further tensors, expected x, state and ctx. {advice}")
+    for place, value in tensors.items():
+        mask = "mask" if value.dtype == torch.bool else "mask.bool()"
+        raise TypeError(
+            f"{name} got a tensor as {place}. Mark real tokens by ctx=Context.of_sequence(x, {mask}), and choose keys "
+            "by a pattern such as Causal()"
+        )
+
+
 def _is_number(kind: Any, value: object) -> bool:
     """Return True if a value is a number of this kind; a bool is not a number."""
     return isinstance(value, kind) and not isinstance(value, bool)
@@ -221,5 +262,5 @@ def _is_number(kind: Any, value: object) -> bool:
 
 def _require(name: str, value: V, good: bool, expected: str) -> V:
     if not good:
-        raise ValueError(f"{name}={value!r}: give {expected}")
+        raise ValueError(f"{name}={quote(value)}: give {expected}")
     return value

@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from kinformer.core.layer import Below, Context, Layer, Out, State, Want, add_prefix, names_beneath
+from kinformer.core.layer import Below, Context, Layer, Out, State, Want
+from kinformer.core.sublayer_names import add_prefix, names_beneath
 
 
 class Collected:

@@ -24,6 +24,7 @@ from kinformer.core.example import Example
 from kinformer.core.keyword_conditions import Needs, allow_unused_keywords, by_keyword, check_used
 from kinformer.core.keywords import check_cost, check_keywords, name_of, signature
 from kinformer.core.module_import import PACKAGE, dotted_name, import_or_explain, load_user_module
+from kinformer.core.quote import LONGEST, quote
 
 if TYPE_CHECKING:
     from kinformer.core.training_recipe import Recipe
@@ -57,7 +58,9 @@ def kinds() -> tuple[str, ...]:
 
 def _folders(kind: str) -> list[Path]:
     """Return the folders of a kind; none if the name is not a kind's, such as a storey's name."""
-    homes = [PACKAGE / storey for storey in STOREYS if kind.isidentifier()] + [PACKAGE] * (kind in OWN_STOREYS)
+    homes = [PACKAGE / storey for storey in STOREYS if kind.isidentifier() and len(kind) < LONGEST] + [PACKAGE] * (
+        kind in OWN_STOREYS
+    )
     return [home / kind for home in homes if (home / kind).is_dir()]
 
 
@@ -93,7 +96,7 @@ def modules(kind: str) -> dict[str, types.ModuleType]:
     """
     names = part_files(kind)
     if not names and not _plugins(kind):
-        raise LookupError(f"there is no kind {kind!r}{suggest_names(kind, kinds())}")
+        raise LookupError(f"there is no kind {quote(kind)}{suggest_names(kind, kinds())}")
     loaded = {}
     for name, file in names.items():
         full = dotted_name(file)
@@ -367,14 +370,16 @@ def check_member_name(name: str, names: Iterable[str]) -> None:
     """
     if name not in (names := tuple(names)):
         near = suggest_names(name, names, "; `kinformer list members` lists them all")
-        raise LookupError(f"there is no member {name!r}{near}")
+        raise LookupError(f"there is no member {quote(name)}{near}")
 
 
 def _find_user_member(path: str, name: str) -> Callable[..., Any]:
     module = load_user_module(path)
     declared = _declared_members(module)
     if name not in declared and callable(getattr(module, name, None)):
-        raise LookupError(f"{name!r} in {path} is not a member; put @member (from kinformer import member) above it")
+        raise LookupError(
+            f"{quote(name)} in {path} is not a member; put @member (from kinformer import member) above it"
+        )
     if name not in declared:
-        raise LookupError(f"{path} has no member {name!r}{suggest_names(name, declared)}")
+        raise LookupError(f"{path} has no member {quote(name)}{suggest_names(name, declared)}")
     return declared[name]

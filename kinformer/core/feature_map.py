@@ -5,8 +5,10 @@ from abc import ABC, abstractmethod
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from kinformer.core.keyword_hints import KeywordHints
 
-class FeatureMap(nn.Module, ABC):
+
+class FeatureMap(nn.Module, KeywordHints, ABC):
     """Base class of feature maps phi, with kernel(q, k) = phi(q).phi(k) exp(constant(q) + constant(k)).
 
     A subclass writes `features` and `forward`. The input x of `forward` holds projected queries or keys, without a

@@ -215,6 +215,7 @@ def number_of_groups(heads: int, groups: int, name: str = "key heads") -> int:
     """
     if not groups or heads % groups:
         raise ValueError(
-            f"{heads} query heads cannot share {groups} {name} evenly; make the first number a multiple of the second"
+            f"{heads} query heads cannot share {groups} {name} evenly; make the first number a multiple of the second, "
+            "or pass tensors [B, T, H, K] as x.transpose(1, 2)"
         )
     return heads // groups

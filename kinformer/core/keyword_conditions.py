@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from kinformer.core.quote import quote
+
 RECORDED = ContextVar("RECORDED", default=False)
 
 Needs = Mapping[str, str]
@@ -115,7 +117,7 @@ def _terms(condition: str) -> list[re.Match[str]]:
 def _split(part: str) -> list[re.Match[str]]:
     terms = [_TERM.fullmatch(text.strip()) for text in part.split(" and ")]
     if None in terms:
-        raise TypeError(f"the condition {part!r} is not understood; write it like 'position=learned'")
+        raise TypeError(f"the condition {quote(part)} is not understood; write it like 'position=learned'")
     return terms  # type: ignore[return-value]
 
 

@@ -11,7 +11,8 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, Union
 
-from kinformer.core.did_you_mean import suggest_names
+from kinformer.core.did_you_mean import check_known_keywords, suggest_names
+from kinformer.core.quote import quote
 
 # names that an order of cost may use besides keywords: the size of an input, with its unit, and functions
 SIZES = {"L": "tokens in a row", "elements": "elements of a set", "pixels": "values of a picture", "steps": "steps"}
@@ -124,11 +125,12 @@ def check_keywords(function: Callable[..., Any], keywords: Mapping[str, Any]) ->
     """
     parameters = signature(function).parameters
     for name, value in keywords.items():
-        if name not in parameters:
-            raise TypeError(f"{describe_callable(function)} has no keyword {name!r}{suggest_names(name, parameters)}")
+        check_known_keywords(describe_callable(function), [name], parameters)
         if not _fits(value, parameters[name].annotation):
             expected = describe(parameters[name].annotation)
-            raise TypeError(f"the keyword {name!r} of {name_of(function)!r} must be {expected}, got {value!r}")
+            raise TypeError(
+                f"the keyword {quote(name)} of {name_of(function)!r} must be {expected}, got {quote(value)}"
+            )
 
 
 def check_cost(cost: str, keywords: Iterable[str]) -> str:
@@ -253,15 +255,14 @@ def parse_keywords(function: Callable[..., Any], texts: Iterable[str]) -> dict[s
     for text in texts:
         name, equals, value = (piece.strip() for piece in text.partition("="))
         if not equals or not name:
-            raise TypeError(f"{text!r} is not a keyword; write name=value")
-        if name not in parameters:
-            raise TypeError(f"{describe_callable(function)} has no keyword {name!r}{suggest_names(name, parameters)}")
+            raise TypeError(f"{quote(text)} is not a keyword; write name=value")
+        check_known_keywords(describe_callable(function), [name], parameters)
         if name in keywords:
             raise TypeError(f"the keyword {name!r} is given twice")
         try:
             keywords[name] = _convert(value, parameters[name].annotation)
         except ValueError:
             kind = parameters[name].annotation
-            problem = f"the keyword {name!r} of {name_of(function)!r} must be {describe(kind)}, got {value!r}"
+            problem = f"the keyword {quote(name)} of {name_of(function)!r} must be {describe(kind)}, got {quote(value)}"
             raise TypeError(f"{problem}{_advise_composing(value, kind)}") from None
     return keywords

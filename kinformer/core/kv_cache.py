@@ -163,6 +163,7 @@ def update_cache(
     ctx: the context of the call.
 
     Errors: ValueError if `keys` is None and the cache holds no source, or if keys to be cached have positions by head.
+    ValueError for a cache that an earlier call has already written to, where that can be known.
     """
     if keys is None:
         if state is None or not state.pos.shape[1]:
@@ -172,6 +173,7 @@ def update_cache(
         return _cast_keys(state.keys(ctx.memo.by_head(state.pos), is_own=False), queries.q), state
     if state is None:
         return keys, None
+    _refuse_spent(state)
     if keys.pos.shape[1] != 1:
         raise ValueError(
             "a cache keeps one position per key for all heads, but these keys have positions by head; call the layer "
@@ -288,9 +290,28 @@ def _apply_plan(plan: CachePlan, state: KV, keys: Keys) -> tuple[Keys, KV]:
     full = cache = (state.with_more_slots(plan.grow) if plan.grow else state).map_with_keys(write, keys, plan)
     if (order := plan.order) is not None:
         cache = full.map_with_keys(lambda old, new, dim: _mark_lost(cut(old, order, dim), plan.overflows), keys, plan)
+    elif not learning and not torch.compiler.is_compiling() and not cache.k.is_inference():
+        cache.k.latest = plan.pos, cache.k._version  # type: ignore[attr-defined]
     if plan.alone:
         return keys, cache
     return _cast_keys(full.keys(plan.read_pos, plan.used), keys.k), cache
+
+
+def _refuse_spent(state: KV) -> None:
+    """Raise ValueError if a later state was already made from this one, by writing into the same tensors.
+
+    The tensor of keys remembers the positions of the latest state that was made with it, and how often it had been
+    written to. Another number of writes means that a compiled graph has written since, and nothing is known. Tensors of
+    the inference mode count no writes, so nothing is remembered there.
+    """
+    if torch.compiler.is_compiling() or (latest := getattr(state.k, "latest", None)) is None:
+        return
+    pos, version = latest
+    if pos is not state.pos and version == state.k._version:
+        raise ValueError(
+            "this decoding state is spent: a later call has written into its cache. Pass the state that the last call "
+            "returned, or call kf.fork(state) before the first use"
+        )
 
 
 def _cast_keys(keys: Keys, like: Tensor) -> Keys:

@@ -10,9 +10,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from kinformer.core.checks import check_rows, refuse_tensors
 from kinformer.core.heads import Selection, StateSpec, cut, cut_each
+from kinformer.core.keyword_hints import KeywordHints, hint_keywords
 from kinformer.core.memo import Memo, empty_memo
 from kinformer.core.patterns.document import Document
+from kinformer.core.quote import quote
+from kinformer.core.sublayer_names import entries_under, names_beneath
 
 if TYPE_CHECKING:
     from kinformer.core.pattern import Pattern
@@ -98,7 +102,7 @@ class Decoding(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Context:
+class Context(KeywordHints):
     """The inputs of a call that all layers share: positions, limits of attention, source, memo.
 
     pos: absolute positions, unique within a row; -1 is padding for every layer.
@@ -141,7 +145,7 @@ class Context:
     def __post_init__(self) -> None:
         for pos in (self.pos, self.source_pos):
             if pos is not None and not (isinstance(pos, Tensor) and has_integer_dtype(pos) and pos.dim() == 2):
-                actual = f"{pos.dtype} of shape {list(pos.shape)}" if isinstance(pos, Tensor) else f"{pos!r}"
+                actual = f"{pos.dtype} of shape {list(pos.shape)}" if isinstance(pos, Tensor) else quote(pos)
                 raise ValueError(
                     f"positions must be integers [B, T], got {actual}; make them with Context.of_sequence(x, mask)"
                 )
@@ -242,6 +246,9 @@ class Context:
         return self.replace(below=entries_under(place, self.below), taps=names_beneath(place, self.taps))
 
 
+VALUE = "a layer returns Out, which holds more than a tensor; use its value: layer(x).y"
+
+
 class Out(NamedTuple, Generic[Y]):
     """The output of a layer: y, the next state, and named values. Never change its mappings in place.
 
@@ -261,11 +268,22 @@ class Out(NamedTuple, Generic[Y]):
     stats: Mapping[str, Tensor] = {}  # noqa: RUF012
     taps: Mapping[str, Tensor] = {}  # noqa: RUF012
 
+    def __add__(self, other: object) -> Any:
+        raise TypeError(VALUE)
+
     def __radd__(self, other: object) -> Any:
-        raise TypeError("a layer returns Out, which holds more than a tensor; add its value: x + layer(x).y")
+        raise TypeError(VALUE)
+
+    def __getattr__(self, name: str) -> Any:  # called only for a name that Out lacks
+        advice = f"; write layer(x).y.{name}" if hasattr(Tensor, name) else ""
+        raise AttributeError(f"a layer returns Out, which has no {name!r}{advice}")
+
+    @classmethod
+    def __torch_function__(cls, *call: object) -> Any:  # called if Out is given to a function of PyTorch
+        raise TypeError(VALUE)
 
 
-class Layer(nn.Module, ABC):
+class Layer(nn.Module, KeywordHints, ABC):
     """Base class of layers, maps from sequence to sequence: attention, feed-forward, block or stack.
 
     A subclass writes `forward`, and `start` if it has a state. `layer(x).y` is the output for a whole sequence. To go
@@ -282,12 +300,15 @@ class Layer(nn.Module, ABC):
     wants: tuple[Want, ...] = ()
     sends: frozenset[str] = frozenset()
 
+    @hint_keywords
     def __call__(self, x: Float[Tensor, "B T D"], state: State | None = None, ctx: Context | None = None) -> Out:
+        if isinstance(state, Tensor) if ctx is None else not isinstance(ctx, Context):
+            refuse_tensors(self, state, ctx)
         if ctx is None:
-            ctx = Context.of_sequence(_check_rows(x)) if state is None else _context_after(_check_rows(x), state)
+            ctx = Context.of_sequence(check_rows(x)) if state is None else _context_after(check_rows(x), state)
         elif not isinstance(ctx, Context):
             raise TypeError(f"ctx is of type {type(ctx).__name__}, expected Context. Give Context.of_sequence(x, mask)")
-        elif not torch.compiler.is_compiling() and ctx.pos.shape != _check_rows(x).shape[:2]:
+        elif not torch.compiler.is_compiling() and ctx.pos.shape != check_rows(x).shape[:2]:
             expected = list(x.shape[:2])
             raise ValueError(f"ctx.pos has shape {list(ctx.pos.shape)}, expected {expected}: one position per token")
         if not (ctx.full or ctx.is_clean):
@@ -302,7 +323,8 @@ class Layer(nn.Module, ABC):
         return ()
 
     @abstractmethod
-    def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out: ...
+    def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
+        """Return the output y [B T D] of rows x, and the next decoding state if a state is given."""
 
 
 def _zero_padding(x: Float[Tensor, "B T D"], ctx: Context) -> tuple[Float[Tensor, "B T D"], Context]:
@@ -313,25 +335,19 @@ def _zero_padding(x: Float[Tensor, "B T D"], ctx: Context) -> tuple[Float[Tensor
     return torch.where(ctx.pos[..., None] >= 0, x, 0.0), ctx.replace(source=source, is_clean=True)
 
 
-def _check_rows(x: Tensor) -> Tensor:
-    if not isinstance(x, Tensor) or x.dim() != 3:
-        actual = f"has shape {list(x.shape)}" if isinstance(x, Tensor) else f"is of type {type(x).__name__}"
-        advice = "the value of the other layer, out.y" if isinstance(x, Out) else "a single row as x[None]"
-        raise ValueError(f"x {actual}, expected a tensor [B, T, D]; pass {advice}")
-    return x
-
-
 def _context_after(x: Tensor, state: State) -> Context:
     """Return the context of tokens that follow the tokens in a state."""
-    from kinformer.core.state import leaves
+    from kinformer.core.state import leaves  # imported here because that file needs this one
 
     if isinstance(state, Context):
         raise TypeError("the second argument is the state; pass the context as layer(x, None, ctx)")
-    if isinstance(state, Tensor) and state.dtype == torch.bool:
-        raise TypeError("state is a bool tensor; pass a mask of real tokens as ctx=Context.of_sequence(x, mask)")
     fields = dict(leaves(state))
     if fields and "now" not in fields:
         raise ValueError("this state does not hold the number of tokens read; give ctx=Context(pos, run=True) too")
+    if fields and len(fields["now"]) != len(x):
+        raise ValueError(
+            f"the state has {len(fields['now'])} rows, but x has {len(x)}; start a state for {len(x)} rows"
+        )
     at = torch.arange(x.shape[1], device=x.device)
     pos = fields["now"][:, None] + at if fields else at.expand(len(x), -1)
     return Context(pos, run=True, full=True)
@@ -374,24 +390,3 @@ def make_state_spec(module: nn.Module, batch: int, length: int, dtype: Dtype, de
     """
     like = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
     return StateSpec(batch, length, dtype or like.dtype, torch.device(device) if device else like.device)
-
-
-def add_prefix(place: str | int, entries: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `entries` with "place." before each name: {"ponder": x} at 3 becomes {"3.ponder": x}."""
-    return {f"{place}.{key}": value for key, value in entries.items()}
-
-
-def names_beneath(place: str | int, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names that begin with "place.", without that prefix."""
-    start = f"{place}."
-    return tuple(name.removeprefix(start) for name in names if name.startswith(start))
-
-
-def entries_under(place: str | int, entries: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of `entries` (values by name) for the sublayer with number `place`.
-
-    Undotted names stay the same, names that begin with "place." lose that prefix, other names are left out.
-    """
-    start = f"{place}."
-    plain = {key: value for key, value in entries.items() if "." not in key}
-    return plain | {key.removeprefix(start): value for key, value in entries.items() if key.startswith(start)}

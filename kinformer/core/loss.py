@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -31,6 +31,12 @@ class Loss(NamedTuple):
     state: State | None = None
     stats: Mapping[str, Tensor] = {}  # noqa: RUF012
     count: Tensor | int = 1  # type: ignore[assignment]
+
+    def __getattr__(self, name: str) -> Any:  # called only for a name that Loss lacks
+        advice = f"; write loss.total.{name}" if hasattr(Tensor, name) else ""
+        raise AttributeError(
+            f"a model returns Loss, which has no {name!r}{'; write .total' * (name == 'loss')}{advice}"
+        )
 
 
 class Penalty(NamedTuple):

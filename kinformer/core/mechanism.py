@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from kinformer.core.extra_projection import ExtraProjection
 from kinformer.core.heads import HeadSizes, HeadValues, Keys, Queries, StateSpec
+from kinformer.core.keyword_hints import KeywordHints
 from kinformer.core.layer import Context, Out, State, Want
 from kinformer.core.projection import Projection
 
@@ -24,7 +25,7 @@ class NoState(TypeError):
     """
 
 
-class Mechanism(nn.Module, ABC):
+class Mechanism(nn.Module, KeywordHints, ABC):
     """Base class of mechanisms: maps from queries and keys by head to one attention output per query.
 
     A subclass writes `start` and `forward`. It never sees the layer's input. If it needs numbers from the input (a

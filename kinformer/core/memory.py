@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kinformer.core.heads import Selection, StateSpec, cut
+from kinformer.core.keyword_hints import KeywordHints
 from kinformer.core.kv_cache import first_position, surviving_columns
 from kinformer.core.layer import Context, State
 from kinformer.core.pattern import Pattern, narrow_pattern, pair_mask
@@ -39,7 +40,7 @@ class MemoryCost(NamedTuple):
         return self.length * (self.length + self.memory + self.compressed + self.searched)
 
 
-class Memory(nn.Module, ABC):
+class Memory(nn.Module, KeywordHints, ABC):
     """Base class of memories: hidden states kept from chunk to chunk, which a layer projects to more keys.
 
     A subclass writes `start` and `forward`. A memory keeps hidden states and not keys, because keys from before the

@@ -6,6 +6,8 @@ from typing import NamedTuple
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from kinformer.core.keyword_hints import KeywordHints
+
 
 class Slots(NamedTuple):
     """Hidden states of a memory and their positions.
@@ -18,7 +20,7 @@ class Slots(NamedTuple):
     pos: Int[Tensor, "B C"]
 
 
-class Compression(nn.Module, ABC):
+class Compression(nn.Module, KeywordHints, ABC):
     """Base class of maps from `rate` consecutive states of a memory to one state.
 
     rate: the number of states per compressed state.

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from kinformer.core.batch import SeriesWindows
 from kinformer.core.collected_outputs import is_sent
+from kinformer.core.keyword_hints import KeywordHints, hint_keywords
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.loss import Loss
 from kinformer.core.mechanism import NoState
@@ -66,7 +67,7 @@ class ColumnScales(NamedTuple):
     deviation: tuple[float, ...]
 
 
-class Model(nn.Module, ABC):
+class Model(nn.Module, KeywordHints, ABC):
     """Base class of models: a body (a stack of layers) between an input and a loss.
 
     Training, evaluation, comparison and the laws (tested properties) use only this interface and know no model by name.
@@ -100,6 +101,11 @@ class Model(nn.Module, ABC):
     columns: ColumnScales | None = None
     own: int = 0
     tops: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "forward" in vars(cls):
+            cls.forward = hint_keywords(cls.forward)  # type: ignore[method-assign]
 
     @property
     def longest(self) -> int | None:

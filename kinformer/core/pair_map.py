@@ -6,10 +6,11 @@ from collections.abc import Callable
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from kinformer.core.keyword_hints import KeywordHints
 from kinformer.core.request import Request
 
 
-class PairMap(nn.Module, ABC):
+class PairMap(nn.Module, KeywordHints, ABC):
     """Base class: a change of all scores before the softmax, or of all attention weights after it.
 
     A subclass writes `forward`, which returns the changed scores or weights. Its `mask` is True at the pairs of query

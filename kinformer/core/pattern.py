@@ -14,13 +14,14 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from kinformer.core.checks import check_part
+from kinformer.core.keyword_hints import KeywordHints
 from kinformer.core.layout import Dense, Layout
 
 Index = int | Tensor  # a batch row, head or position; tensors broadcast against each other
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Pattern(ABC):
+class Pattern(KeywordHints, ABC):
     """Base class: the set of keys that each query may attend to, as a predicate over absolute positions.
 
     Choose a pattern from `kinformer.nn.patterns`, or write a subclass with one method: `__call__`. Every other method

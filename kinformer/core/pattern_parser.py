@@ -8,6 +8,7 @@ from typing import Any
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.discover import modules
 from kinformer.core.pattern import Heads, Pattern
+from kinformer.core.quote import quote, shorten
 
 Made = Mapping[str, Callable[..., Any]]
 
@@ -27,11 +28,11 @@ def parse(text: str, own_patterns: Made | None = None) -> Pattern:
         tree = ast.parse(text.strip(), mode="eval").body
     except SyntaxError as error:
         raise ValueError(
-            f"pattern {text!r} does not parse: {error.msg}; write for example 'Causal() & Band(64)'"
+            f"pattern {quote(text)} does not parse: {error.msg}; write for example 'Causal() & Band(64)'"
         ) from None
     pattern = _build(tree, text, {**_patterns(), **(own_patterns or {})})
     if not isinstance(pattern, Pattern):
-        raise ValueError(f"{text!r} is {pattern!r}, not a pattern; write for example 'Causal() & Band(64)'")
+        raise ValueError(f"{quote(text)} is {quote(pattern)}, not a pattern; write for example 'Causal() & Band(64)'")
     return pattern
 
 
@@ -61,7 +62,7 @@ def _build(node: ast.expr, text: str, names: Made) -> Any:
             return _operand(left, text, names) | _operand(right, text, names)
         case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
             if name not in names:
-                raise ValueError(f"{name} in {text!r} is not a pattern{suggest_names(name, names)}")
+                raise ValueError(f"{shorten(name)} in {quote(text)} is not a pattern{suggest_names(name, names)}")
             values = [_build(arg, text, names) for arg in args]
             named = {word.arg: _build(word.value, text, names) for word in keywords if word.arg}
             try:
@@ -69,15 +70,18 @@ def _build(node: ast.expr, text: str, names: Made) -> Any:
             except TypeError as error:
                 reason = str(error).rpartition("() ")[2]  # without the "Band.__init__() " of Python's own message
                 usage = f"{name}({', '.join(inspect.signature(names[name]).parameters)})"
-                raise ValueError(f"wrong arguments in {ast.unparse(node)}: {reason}. Write {usage}") from None
+                raise ValueError(f"wrong arguments in {shorten(ast.unparse(node))}: {reason}. Write {usage}") from None
     raise ValueError(
-        f"{ast.unparse(node)!r} in {text!r} is not understood; write patterns with their numbers in brackets, such as "
-        "Band(64) or Causal(), and join them with & | ~"
+        f"{quote(ast.unparse(node))} in {quote(text)} is not understood; write patterns with their numbers in "
+        "brackets, such as Band(64) or Causal(), and join them with & | ~"
     )
 
 
 def _operand(node: ast.expr, text: str, names: Made) -> Pattern:
     operand = _build(node, text, names)
     if not isinstance(operand, Pattern):
-        raise ValueError(f"{ast.unparse(node)} in {text!r} is {operand!r}; & | ~ combine patterns, such as Causal()")
+        raise ValueError(
+            f"{shorten(ast.unparse(node))} in {quote(text)} is {quote(operand)}; & | ~ combine patterns, such as "
+            "Causal()"
+        )
     return operand

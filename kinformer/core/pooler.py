@@ -7,9 +7,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.autocast import at_least_float32
+from kinformer.core.keyword_hints import KeywordHints
 
 
-class Pooler(nn.Module, ABC):
+class Pooler(nn.Module, KeywordHints, ABC):
     """Base class of maps from the vectors of a row's tokens to one vector, for classification.
 
     own: the number of tokens, such as a class token, that the pooler adds to a row.

@@ -5,8 +5,10 @@ from abc import ABC, abstractmethod
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from kinformer.core.keyword_hints import KeywordHints
 
-class Position(nn.Module, ABC):
+
+class Position(nn.Module, KeywordHints, ABC):
     """Base class of position encodings: a vector for each absolute position, 0 at padding.
 
     length: the number of positions that the encoding has; None if it has no limit.
@@ -18,7 +20,7 @@ class Position(nn.Module, ABC):
     def forward(self, pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]: ...
 
 
-class Rotation(nn.Module, ABC):
+class Rotation(nn.Module, KeywordHints, ABC):
     """Base class of rotations of queries and keys by position; their product depends on their distance."""
 
     @abstractmethod

@@ -6,9 +6,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.heads import HeadSizes, Keys, Queries
+from kinformer.core.keyword_hints import KeywordHints
 
 
-class Projection(nn.Module, ABC):
+class Projection(nn.Module, KeywordHints, ABC):
     """Base class of maps from vectors of width `d` to queries, keys and values by head.
 
     A projection also rotates queries and keys by their positions, if it uses rotary position encoding.

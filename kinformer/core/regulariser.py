@@ -7,10 +7,11 @@ from torch import Tensor, nn
 
 from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.heads import Keys
+from kinformer.core.keyword_hints import KeywordHints
 from kinformer.core.request import Request
 
 
-class Regulariser(nn.Module, ABC):
+class Regulariser(nn.Module, KeywordHints, ABC):
     """Base class of penalties on attention: a number for each query, computed from an attention call.
 
     Use it as `Regularised(Softmax(Causal()), regulariser)`.

@@ -1,17 +1,19 @@
 """ResidualBlock: sublayers, each joined to the residual stream."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from kinformer.core.checks import check_part
 from kinformer.core.collected_outputs import Collected, wants_and_sends
+from kinformer.core.keyword_hints import KeywordHints
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.state import leaves
 
 
-class Join(nn.Module, ABC):
+class Join(nn.Module, KeywordHints, ABC):
     """Base class of rules that join a sublayer f to the residual stream x, with a norm.
 
     Examples are x + f(norm(x)), norm(x + f(x)) and a gate.
@@ -19,6 +21,16 @@ class Join(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, x: Float[Tensor, "B T D"], f: Callable[[Tensor], Out], norm: nn.Module) -> Out: ...
+
+
+def check_layers(layers: Iterable[nn.Module]) -> None:
+    """Raise ValueError if a module, such as nn.Linear, is no layer.
+
+    layers: the layers of a stack, or the sublayers of a block.
+    """
+    for n, layer in enumerate(layers):
+        if not hasattr(layer, "d"):  # a wrapper, such as torch.compile(layer), has the attributes of its layer
+            check_part(f"layers[{n}]", layer, Layer, "a layer, such as Attention(...), MLP(d) or a block of both")
 
 
 class ResidualBlock(Layer):
@@ -38,6 +50,7 @@ class ResidualBlock(Layer):
         super().__init__()
         if not layers:
             raise ValueError("a block got no sublayers; give it at least one, such as Attention(...) and MLP(d)")
+        check_layers(layers)
         if not len(layers) == len(joins) == len(norms):
             raise ValueError(
                 f"a block of {len(layers)} sublayers got {len(joins)} joins and {len(norms)} norms; give one join and "

@@ -8,11 +8,12 @@ from torch import Tensor, nn
 
 from kinformer.core.extra_projection import ExtraProjection
 from kinformer.core.heads import HeadSizes, StateSpec
+from kinformer.core.keyword_hints import KeywordHints
 from kinformer.core.layer import Want
 from kinformer.core.request import Request
 
 
-class Score(nn.Module, ABC):
+class Score(nn.Module, KeywordHints, ABC):
     """Base class of scores: a number for each pair, before a bias changes it and a pattern excludes pairs.
 
     A subclass writes `forward`. Examples are the product of query and key (`core/scores/product.py`), scores that each

@@ -11,7 +11,9 @@ from torch import Tensor
 
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.discover import modules
+from kinformer.core.keyword_hints import KeywordHints
 from kinformer.core.keywords import parse_keywords
+from kinformer.core.quote import quote
 
 BLOCK = 1 << 13  # default number of vectors in a block
 LONG = 2.0**60  # from this length on squared distances may overflow float32, which datastores and FAISS use
@@ -82,7 +84,7 @@ class TensorVectors(Vectors):
         return self.rows.index_select(0, places)  # faster than indexing: it copies whole rows
 
 
-class Search(ABC):
+class Search(KeywordHints, ABC):
     """Base class of methods to search for nearest vectors.
 
     A method searches fixed vectors by distance (`index`), or keys that are added over time by inner product
@@ -163,7 +165,7 @@ def search_named(text: str) -> Search:
     name, _, numbers = text.partition(":")
     files = modules("search")
     if name not in files:
-        raise ValueError(f"there is no search {name!r}{suggest_names(name, files, '')}; choose {', '.join(files)}")
+        raise ValueError(f"there is no search {quote(name)}{suggest_names(name, files, '')}; choose {', '.join(files)}")
     kind = next(
         value
         for value in vars(files[name]).values()
@@ -172,7 +174,7 @@ def search_named(text: str) -> Search:
     try:
         return kind(**parse_keywords(kind, tuple(numbers.split(",") if numbers else ())))
     except TypeError as error:
-        raise ValueError(f"{text!r} is not a search: {error}") from error
+        raise ValueError(f"{quote(text)} is not a search: {error}") from error
 
 
 def format_search(search: Search) -> str:

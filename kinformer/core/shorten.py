@@ -6,10 +6,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.heads import Keys
+from kinformer.core.keyword_hints import KeywordHints
 from kinformer.core.projection import Projection
 
 
-class Shorten(nn.Module, ABC):
+class Shorten(nn.Module, KeywordHints, ABC):
     """Base class of maps from keys and values to fewer ones: pooling, convolution or projection.
 
     A subclass writes `forward`. It gets keys in the order of their positions, with padding last. All heads share the

@@ -8,6 +8,8 @@ from typing import ClassVar, NamedTuple
 import numpy
 from numpy.random import Generator
 
+from kinformer.core.keyword_hints import KeywordHints
+
 LETTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 DIGITS = b"0123456789"
 TRIED = 2_000  # rows from which the accuracy of guessing is estimated
@@ -42,7 +44,7 @@ class TaskRow(NamedTuple):
         return [mark for question, answer in self.pieces for mark in (*[False] * len(question), *[True] * len(answer))]
 
 
-class Task(ABC):
+class Task(KeywordHints, ABC):
     """Base class of synthetic problems: a frozen dataclass with the problem's sizes as fields.
 
     All fields have defaults. A subclass writes `width` and `row`. A task is a file of `lab/tasks/` with one such class,

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Literal, get_args
 
+from kinformer.core.quote import quote
+
 ScheduleName = Literal["cosine", "linear", "constant", "inverse_sqrt", "noam"]
 LR = 2e-3  # the default of the highest learning rate
 FLOOR = 0.1  # the last rate of "cosine", divided by the highest
@@ -56,12 +58,14 @@ class Recipe:
 
     def __post_init__(self) -> None:
         if self.schedule not in get_args(ScheduleName):
-            raise ValueError(f"schedule={self.schedule!r} is not known; choose {', '.join(get_args(ScheduleName))}")
+            raise ValueError(
+                f"schedule={quote(self.schedule)} is not known; choose {', '.join(get_args(ScheduleName))}"
+            )
         check_warmup(self.warmup)
         if self.lr is None and self.schedule != "noam":
             object.__setattr__(self, "lr", LR)
         if self.lr is not None and not _is_positive(self.lr):
-            raise ValueError(f"lr must be above 0, got {self.lr!r}")
+            raise ValueError(f"lr must be above 0, got {quote(self.lr)}")
         if self.schedule in ("inverse_sqrt", "noam") and not self.warmup:
             raise ValueError(f"schedule={self.schedule!r} decays from the end of the warm-up; give warmup above 0")
         check_betas(self.betas)
@@ -119,8 +123,8 @@ def check_warmup(warmup: float | int) -> float | int:
     steps = isinstance(warmup, int) and not isinstance(warmup, bool) and warmup >= 0
     if not steps and not (isinstance(warmup, float) and 0 <= warmup <= 1):
         raise ValueError(
-            f"warmup={warmup!r}: give a fraction of the training from 0.0 to 1.0, such as 0.05, or an integer number "
-            "of steps"
+            f"warmup={quote(warmup)}: give a fraction of the training from 0.0 to 1.0, such as 0.05, or an integer "
+            "number of steps"
         )
     return warmup
 
@@ -134,7 +138,7 @@ def check_betas(betas: tuple[float, float]) -> tuple[float, float]:
     """
     good = isinstance(betas, tuple) and len(betas) == 2
     if not good or not all(isinstance(beta, int | float) and 0 <= beta < 1 for beta in betas):
-        raise ValueError(f"betas={betas!r}: give two numbers from 0 to below 1, such as (0.9, 0.98)")
+        raise ValueError(f"betas={quote(betas)}: give two numbers from 0 to below 1, such as (0.9, 0.98)")
     return betas
 
 
@@ -146,7 +150,7 @@ def check_eps(eps: float) -> float:
     Errors: ValueError for any other value.
     """
     if not _is_positive(eps):
-        raise ValueError(f"eps={eps!r}: give a number above 0, such as 1e-9")
+        raise ValueError(f"eps={quote(eps)}: give a number above 0, such as 1e-9")
     return eps
 
 

@@ -12,22 +12,36 @@ from torch import Tensor, nn
 from kinformer.core.bias import Bias
 from kinformer.core.checks import check_finite_number, check_unused, check_whole_between, check_whole_number
 from kinformer.core.eval_mode import evaluating
+from kinformer.core.keyword_hints import hint_keywords
 from kinformer.core.kv_cache import widen_caches
 from kinformer.core.layer import State
 from kinformer.core.position import Position, Rotation
+from kinformer.core.quote import quote
 from kinformer.core.state import leaves
 from kinformer.decoding.beam import search
 from kinformer.decoding.generation_state import GenerationState
-from kinformer.decoding.sampling import LENGTH_PENALTY, Seed, Stop, TokensCallback, default_draw, draw, make_sampler
+from kinformer.decoding.prompt_rows import prompt_rows
+from kinformer.decoding.sampling import (
+    LENGTH_PENALTY,
+    Seed,
+    Stop,
+    TokensCallback,
+    default_draw,
+    draw,
+    make_sampler,
+    row_seeds,
+)
 from kinformer.models.support.sliding_reader import SlidingReader, SlidingState, must_slide
 
 SEEDS = -(2**63), 2**64 - 1  # range of seeds that PyTorch accepts
+Prompt = Shaped[Tensor, "*B T"] | Sequence[int] | Sequence[Sequence[int]]
 PENALTY = 40  # largest length penalty: for ten million tokens, ((5 + n) / 6)**penalty overflows a float beyond it
 
 
+@hint_keywords
 def generate(
     model: Any,
-    tokens: Shaped[Tensor, "B T"] | None,
+    tokens: Prompt | None,
     steps: int,
     *,
     temperature: float | None = None,
@@ -49,12 +63,12 @@ def generate(
     window again from position 0, and continues.
 
     model: a language model, or a sequence-to-sequence model, which also has `begin` and `end`.
-    tokens: token ids of the prompts, padded with -1 on the left if their lengths differ. None starts from
-        `model.begin`, which is not returned.
+    tokens: token ids of the prompts, padded with -1 on the left if their lengths differ. A list of ids, or a tensor
+        [T], is one prompt; a list of lists is a batch. None starts from `model.begin`, which is not returned.
     steps: largest number of new tokens.
     temperature: tokens are sampled from softmax(logits / temperature); 0 takes the most likely token, the first of
         equal ones. The default is 1 with top_k or top_p. If none of the three is given, temperature is 0.6 and top_p is
-        0.9.
+        0.9, as in the commands `kinformer generate` and `kinformer compare`.
     top_k: number of most likely tokens to sample from.
     top_p: tokens are sampled only from the most likely ones, as few as together reach this probability.
     beam: number of rows that beam search keeps for each prompt at each step; 1 samples instead. The search returns the
@@ -64,8 +78,9 @@ def generate(
         above 1.
     stop: token id that ends a row, by default `model.end`; a negative id ends no row. Or a function from the new tokens
         [B, N] to the rows that have ended; `model.end` then ends rows too.
-    seed: seed of the sampling, which gives the same text for the same batch. With one seed per row, the random numbers
-        of a row do not depend on the other rows.
+    seed: seed of the first row; each further row has the next number as its seed, as in `kinformer generate`. A row is
+        then sampled as it would be without the other rows. A list has the seed of each row. With None, the random
+        numbers follow `torch.manual_seed`.
     state: decoding state to continue from; do not use it again after the call. None starts a new one.
     source: tokens of the source of a sequence-to-sequence model; the model encodes them once.
     recompute: True reads the whole row again at each step, for models without a decoding state.
@@ -150,7 +165,8 @@ class _Method(NamedTuple):
         """Return the rows with up to `steps` new tokens."""
         if self.beam > 1:
             return search(reader, text, steps, self.beam, ends, self.length_penalty, on_tokens)
-        choose = make_sampler(float(self.temperature), self.top_k, self.top_p, seed, text.rows.device)
+        seeds = row_seeds(seed, len(text.rows))
+        choose = make_sampler(float(self.temperature), self.top_k, self.top_p, seeds, text.rows.device)
         return draw(reader, text, steps, ends, choose, on_tokens)
 
 
@@ -200,7 +216,7 @@ def _refuse_seeds(seed: Seed) -> None:
     elif isinstance(seed, Sequence) and not isinstance(seed, str):
         seeds = seed
     else:
-        raise ValueError(f"seed={seed!r}: give a whole number, or one for each row")
+        raise ValueError(f"seed={quote(seed)}: give a whole number, or one for each row")
     for item in seeds:
         check_whole_between("seed", item, *SEEDS)
 
@@ -227,7 +243,7 @@ def _check(steps: int, method: _Method, state: State | None, recompute: bool) ->
 
 
 def _prompt(
-    model: Any, tokens: Shaped[Tensor, "B T"] | None, source: Int[Tensor, "R S"] | None, state: State | None, seed: Seed
+    model: Any, tokens: Prompt | None, source: Int[Tensor, "R S"] | None, state: State | None, seed: Seed
 ) -> tuple[Int[Tensor, "B T"], bool]:
     """Return the prompt, and whether it contains padding."""
     if tokens is None:
@@ -235,16 +251,7 @@ def _prompt(
         if source is None or begin is None:
             raise ValueError("tokens=None needs source= and a model with a begin token; give a prompt [B, T]")
         return torch.full((len(source), 1), begin), False
-    if not isinstance(tokens, Tensor):
-        raise TypeError(f"the prompt is of type {type(tokens).__name__}, expected token ids [B, T]; encode text first")
-    if tokens.dtype == torch.bool or tokens.is_floating_point():
-        raise ValueError(f"the prompt has no token ids: got {tokens.dtype}, expected integers. Pass tokens.long()")
-    if tokens.dim() != 2 or not len(tokens):
-        raise ValueError(
-            f"the prompt is not a batch of rows: got shape {list(tokens.shape)}, expected [B, T]. Give one row or more."
-        )
-    if not tokens.shape[1]:
-        raise ValueError("the prompt is empty (T = 0); give at least one token for each row")
+    tokens = prompt_rows(tokens, model)
     if (vocabulary := _vocabulary_size(model)) is not None and (max_id := int(tokens.max())) >= vocabulary:
         raise ValueError(
             f"the prompt has an unknown token id: got {max_id}, expected 0 to {vocabulary - 1}. Encode it with the "

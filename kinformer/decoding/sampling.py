@@ -65,26 +65,35 @@ def default_draw(
     return 1.0 if temperature is None else temperature, top_k, top_p
 
 
+def row_seeds(seed: Seed, rows: int) -> Sequence[int] | None:
+    """Return the seed of each row: `seed` for the first row and the next numbers for further rows.
+
+    A row is then sampled as it would be without the other rows.
+
+    seed: seed of the first row, the seeds of all rows, or None for none.
+    rows: number of rows.
+    """
+    return [(seed + row) % 2**64 for row in range(rows)] if isinstance(seed, int) else seed
+
+
 def make_sampler(
-    temperature: float, top_k: int | None, top_p: float | None, seed: Seed, device: torch.device
+    temperature: float, top_k: int | None, top_p: float | None, seeds: Sequence[int] | None, device: torch.device
 ) -> Callable[[Float[Tensor, "B V"]], Int[Tensor, " B"]]:
     """Return a function that samples one token for each row of logits.
 
     temperature: divisor of the logits; 0, or a value below the range of float32, takes the most likely token.
     top_k: number of most likely tokens to sample from.
     top_p: tokens are sampled only from the most likely ones, as few as together reach this probability.
-    seed: seed of the sampling. With one seed per row, the random numbers of a row do not depend on other rows.
+    seeds: seed of each row; None draws from PyTorch's generator.
     device: device of the logits.
     """
     if temperature < LEAST_TEMPERATURE:
         return lambda logits: logits.argmax(-1)
-    generators = [
-        torch.Generator().manual_seed(row_seed) for row_seed in ([seed] if isinstance(seed, int) else seed or ())
-    ]
+    generators = None if seeds is None else [torch.Generator().manual_seed(seed) for seed in seeds]
 
     def draw_uniform(rows: int) -> Float[Tensor, " B"]:
-        if isinstance(seed, int) or seed is None:
-            return torch.rand(rows, generator=generators[0] if generators else None)
+        if generators is None:
+            return torch.rand(rows)
         return torch.cat([torch.rand(1, generator=generator) for generator in generators])
 
     def choose(logits: Float[Tensor, "B V"]) -> Int[Tensor, " B"]:

@@ -11,6 +11,8 @@ from kinformer.core.keywords import describe_callable, name_of, parse_keywords, 
 from kinformer.core.module_import import load_user_module
 from kinformer.lab.errors import UserError, from_user
 
+WRITTEN = re.compile(r"(?P<name>[^()=]+)(\((?P<keywords>.*)\))?", re.DOTALL)  # a member with keywords in brackets
+
 
 @dataclass(frozen=True)
 class MemberChoice:
@@ -117,10 +119,19 @@ def parse_member_text(text: str, make: Callable[[str, list[str]], MemberChoice] 
     text: the text.
     make: builds the choice from the name and the keywords; `parse_member` by default.
     """
-    match = re.fullmatch(r"(?P<name>[^()=]+)(\((?P<keywords>.*)\))?", text.strip(), re.DOTALL)
+    match = WRITTEN.fullmatch(text.strip())
     if match is None:
         raise UserError(f"{text!r} is not a member; write gpt, or 'gpt(depth=2, heads=4)' in quotes")
-    return (make or parse_member)(match["name"].strip(), [piece for piece in split(match["keywords"] or "") if piece])
+    return (make or parse_member)(match["name"].strip(), keyword_texts(text))
+
+
+def keyword_texts(text: str) -> list[str]:
+    """Return the keywords in the text of a member (a named model), such as "depth=2" of "gpt(depth=2)".
+
+    text: the text.
+    """
+    match = WRITTEN.fullmatch(text.strip())
+    return [] if match is None else [piece for piece in split(match["keywords"] or "") if piece]
 
 
 def titles(members: Iterable[MemberChoice]) -> list[str]:

@@ -23,6 +23,8 @@ from kinformer.lab.data.batches import device_of
 
 INSTEAD = {  # advice for models that neither continue nor fill in text
     "series": "forecast with `kinformer forecast DIR --data series=FILE.csv --out next.csv`",
+    "labelled": 'label texts with `kinformer classify DIR --text "a wonderful film"`',
+    "multitask": 'label texts with `kinformer classify DIR --text "a wonderful film"`',
     "trajectories": "let it act with `kinformer play DIR --env ID`",
     "environments": "let it act with `kinformer play DIR --env ID`",
 }
@@ -150,8 +152,6 @@ def write_all(
     choices = asdict(settings) | {"stop": None if settings.stop is None else stop_at_text(spelled, settings.stop)}
     if settings.beam > 1:
         choices["stop"] = _stop_and_report(choices["stop"], look)
-    if settings.seed is not None:
-        choices["seed"] = [settings.seed + number for number in range(len(prompts))]
     began = monotonic()
     with record_layers_used(model) as took:
         rows = generate(

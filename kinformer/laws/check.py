@@ -13,20 +13,28 @@ from typing import Any
 
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.example import Example
+from kinformer.core.keyword_hints import hint_keywords
+from kinformer.core.missing_path import refuse_long_paths
+from kinformer.core.quote import quote
 from kinformer.laws.support.parts_file import read_parts
 from kinformer.laws.support.verdicts import JudgedPart, Verdict, laws, unjudged_kind, verdict
 
 
+@hint_keywords
+@refuse_long_paths()
 def check(part_or_path: Any, *, law: str | Sequence[str] | None = None) -> list[Verdict]:
-    """Test a part for the laws (properties that every part must have) and return one verdict per law.
+    """Test a part or a trained model for the laws, and return one verdict per law.
 
-    Use it in a test or a notebook, while you write a part of your own.
+    A law is a property that every part must have.
+
+    Use it in a test or a notebook, while you write a part of your own, or on a model that you have trained.
 
         for verdict in check(MyPattern(3)):
             print(verdict.end, verdict.law, verdict.text)
 
     part_or_path: a part, a function or class that makes one, an `Example`, the module of an executor (a way to compute
-        attention), or the path of a file with EXAMPLES ("mine.py", or "mine.py:Name" for one of its parts).
+        attention), or a path. The path names a file with EXAMPLES ("mine.py", or "mine.py:Name" for one of its parts),
+        or the folder of a trained model.
     law: name of a law, or several names; by default all laws.
 
     The law `runs` (a plain call works) comes first. If the part breaks it, no other law is tested.
@@ -35,9 +43,10 @@ def check(part_or_path: Any, *, law: str | Sequence[str] | None = None) -> list[
     names = (law,) if isinstance(law, str) else tuple(law or laws())
     for name in names:
         if name not in laws():
-            raise ValueError(f"there is no law {name!r}{suggest_names(name, laws())}")
+            raise ValueError(f"there is no law {quote(name)}{suggest_names(name, laws())}")
     if isinstance(part_or_path, str | Path):
-        return list(verdicts(read_parts(str(part_or_path)).examples, names))
+        parts_file = read_parts(str(part_or_path))
+        return list(verdicts(parts_file.examples, parts_file.laws_among(names)))
     return list(verdicts((_make_judged(part_or_path),), names))
 
 

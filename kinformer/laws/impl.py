@@ -37,7 +37,7 @@ def judge(subject: ModuleType | Pattern | Bias) -> Iterator[str]:
     A request holds the inputs of one attention call. Requests have grouped heads, other numbers of value heads,
     padding, keys in any order, and several lengths. An executor is also tested with and without each feature of a
     request, such as padding, under patterns of each kind. A request that the executor refuses is skipped. If all
-    requests are refused, the result of the test is "nothing to judge".
+    requests are refused, the law counts as not tested.
     """
     refused: Counter[str] = Counter()
     component = None if isinstance(subject, ModuleType) else subject

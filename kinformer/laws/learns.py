@@ -1,6 +1,7 @@
-"""Law learns: a member (named model) learns to copy tokens from as far back as it reads, no further.
+"""Law learns, a learnability probe: a member learns to copy tokens from as far back as it reads.
 
-It must not learn to copy if a pattern in `ctx.only` lets each token attend only to itself.
+A member is a named model. It must not learn to copy from further back, nor if a pattern in `ctx.only` lets each token
+attend only to itself.
 """
 
 import inspect
@@ -26,6 +27,7 @@ SYMBOLS = 8
 TINY = {"d": 32, "heads": 2, "vocab": SYMBOLS, "dropout": 0.0, "hidden": 64, "smoothing": 0.0}
 SAYS = "the model learns to copy a token from as far back as it reads, and no further"
 OVER = "member"
+PROBE = True  # a model that trains well may need another learning rate, so `kinformer check` reports it as a note
 LENGTH = 16
 FURTHEST = 6
 RATE = 6e-3

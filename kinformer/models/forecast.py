@@ -17,11 +17,12 @@ from kinformer.core.checks import (
     check_probability,
     check_whole_between,
 )
-from kinformer.core.layer import Context, Device, Dtype, Layer, State, add_prefix
+from kinformer.core.layer import Context, Device, Dtype, Layer, State
 from kinformer.core.loss import Loss
 from kinformer.core.mechanism import NoState
 from kinformer.core.model import EvaluationSums, Forecaster, sum_and_count
 from kinformer.core.position import Position
+from kinformer.core.sublayer_names import add_prefix
 from kinformer.nn.depth.distilled import Distilled
 
 __all__ = ["Forecast"]

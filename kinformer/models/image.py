@@ -21,12 +21,13 @@ from kinformer.core.checks import (
     check_whole_numbers,
 )
 from kinformer.core.eval_mode import evaluating
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, add_prefix, make_state_spec
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, make_state_spec
 from kinformer.core.loss import Loss, Weight, check_known_penalties, sum_over_layers, weighted_loss
 from kinformer.core.model import EvaluationSums, Metric, Predictor
 from kinformer.core.position import Position
 from kinformer.core.raster import Raster
 from kinformer.core.state import share_positions
+from kinformer.core.sublayer_names import add_prefix
 from kinformer.models.support.categorical_intensities import CategoricalIntensities
 from kinformer.models.support.intensities import Intensities
 from kinformer.models.support.logistic_mixture import LogisticMixture

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 import kinformer as kf
 from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import check_at_least, check_in_range, check_optional_part, check_part, check_probability
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, add_prefix, make_state_spec
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, make_state_spec
 from kinformer.core.loss import (
     Loss,
     Weight,
@@ -26,6 +26,7 @@ from kinformer.core.memo import Memo
 from kinformer.core.model import EvaluationSums, Metric, Writer, accuracy, random_tokens, sum_and_count
 from kinformer.core.position import Position
 from kinformer.core.state import share_positions
+from kinformer.core.sublayer_names import add_prefix
 from kinformer.core.token_positions import (
     NumberedState,
     context_of_tokens,

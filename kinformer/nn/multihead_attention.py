@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from kinformer.attend import attend
 from kinformer.core.bias import Bias, ScoreFn
 from kinformer.core.heads import Keys, Queries
+from kinformer.core.keyword_hints import KeywordHints, hint_keywords
 from kinformer.core.pattern import Pattern, check_pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
@@ -42,7 +43,7 @@ class AttentionMask(Bias):
         return score
 
 
-class MultiheadAttention(nn.MultiheadAttention):
+class MultiheadAttention(nn.MultiheadAttention, KeywordHints):
     """PyTorch's `nn.MultiheadAttention` with an attention pattern: each query reads only some keys.
 
     Choose it to replace the attention of an existing PyTorch model. It has the same arguments, parameters and results,
@@ -55,7 +56,8 @@ class MultiheadAttention(nn.MultiheadAttention):
 
     embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn, kdim, vdim, device, dtype: as in PyTorch.
     batch_first: True for inputs [B, T, E]. The default is True here and False in PyTorch, so pass False if the layer
-        that it replaces was built without it.
+        that it replaces was built without it. Shapes cannot tell the layouts apart. An input [T, B, E] of a layer with
+        batch_first=True runs, and its attention goes over the batch.
     pattern: keys that each query reads; query t and key s have positions t and s. None reads all keys.
 
     With `need_weights=False` the pattern is read sparsely: the time and memory of a window of w keys grow linearly with
@@ -111,6 +113,7 @@ class MultiheadAttention(nn.MultiheadAttention):
     def extra_repr(self) -> str:
         return "" if self.pattern == Full() else f"pattern={self.pattern}"
 
+    @hint_keywords
     def forward(
         self,
         query: Tensor,
@@ -272,7 +275,10 @@ def _check_mask(name: str, mask: Tensor | None, *shapes: tuple[int, ...]) -> Non
         raise ValueError(f"{name} has the wrong dtype: got {mask.dtype}, expected bool or floating. Use {name}.bool()")
     if mask.shape not in shapes:
         expected = " or ".join(str(list(shape)) for shape in shapes)
+        is_swapped = name == "key_padding_mask" and mask.shape[::-1] in shapes
+        swapped = "Inputs [T, B, E] need batch_first=False, inputs [B, T, E] the default True"
+        other = "Masks count queries and keys as they are passed in, without appended keys"
         raise ValueError(
             f"{name} has the wrong shape: got {list(mask.shape)}, expected {expected}. "
-            "Masks count queries and keys as they are passed in, without appended keys"
+            f"{swapped if is_swapped else other}"
         )

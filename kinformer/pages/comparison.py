@@ -1,10 +1,12 @@
 """Plots of a comparison of models: an image file of learning curves, and SVG drawings for a report."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from kinformer.lab.plot import Axes, Plot, PlotLine
-from kinformer.pages.comparison_results import Results
+from kinformer.lab.plot import Axes, Plot, PlotLine, by_category
+from kinformer.pages.comparison_results import Results, point_text, value_text
 from kinformer.pages.plots import colour, save_plots, svg
 
 
@@ -32,6 +34,57 @@ def save_curves(results: Results, path: Path) -> None:
     save_plots((plot,), "", path, size=(9, 5), one_legend=True)
 
 
+def save_grid(results: Results, path: Path) -> None:
+    """Draw the validation metric of each member at each point of the grid; without a grid, draw nothing.
+
+    results: the results of the comparison.
+    path: the file to write; its ending sets the format.
+    """
+    if plots := list(grid_plots(results)):
+        measure = next(iter(results.members[0].measures))
+        title, bars = f"{measure} on validation data, {results.settings['data']}", plots[0].horizontal
+        size = (8.0, max(3.6, 0.3 * len(plots[0].categories))) if bars else (4.8, 3.6)
+        save_plots(plots, title, path, columns=min(1 if bars else 3, len(plots)), size=size, share_y=not bars)
+
+
+def grid_plots(results: Results) -> Iterator[Plot]:
+    """Yield the plots of a grid: one for all members if one value varies, otherwise one for each member.
+
+    If two values vary, each line is a value of the second. If more vary, each point of the grid has a line of its own.
+
+    results: the results of the comparison.
+    """
+    axes = {name: values for name, values in results.settings.get("grid", {}).items() if len(values) > 1}
+    if not axes or not results.members[0].grid:
+        return
+    measure, (first, *others) = next(iter(results.members[0].measures)), axes
+    names = [value_text(value) for value in axes[first]]
+    if not others:
+        lines = [_grid_line(row.grid, row.name, colour(place)) for place, row in enumerate(results.members)]
+        yield Plot("", first, measure, lines, categories=names)
+        return
+    for row in results.members:
+        if len(others) == 1:
+            by_value = {
+                value: [entry for entry in row.grid if entry["point"][others[0]] == value] for value in axes[others[0]]
+            }
+            lines = [_grid_line(entries, f"{others[0]}={value_text(value)}") for value, entries in by_value.items()]
+            yield Plot(row.name, first, measure, lines, categories=names)
+        else:
+            means = {
+                point_text({name: entry["point"][name] for name in axes}): [entry["mean"]]
+                for entry in row.grid
+                if entry["mean"] is not None
+            }
+            yield by_category(row.name, measure, means, horizontal=True)
+
+
+def _grid_line(entries: Sequence[Mapping[str, Any]], label: str, line_colour: str = "") -> PlotLine:
+    """Return a line over the values of the first axis, without points whose loss was not finite."""
+    points = [(place, entry["mean"]) for place, entry in enumerate(entries) if entry["mean"] is not None]
+    return PlotLine([x for x, _ in points], [y for _, y in points], label, "o-", line_colour)
+
+
 def drawings(results: Results) -> Iterator[tuple[str, str]]:
     """Yield the drawings of a report as pairs of a description and SVG text.
 
@@ -40,6 +93,9 @@ def drawings(results: Results) -> Iterator[tuple[str, str]]:
     measure = next(iter(results.members[0].measures))
     measured = "test data" if results.settings["split"] == "test" else "validation data"
     many = " Each pale line is one seed." if results.settings["seeds"] > 1 else ""
+    for plot in grid_plots(results):
+        of = f" of {plot.title}" if plot.title else ""
+        yield f"Grid{of}: {measure} on validation data at each point.", svg(replace(plot, title=""))
     for against, xlabel, name in (("minutes", "minutes of training", "time"), ("step", "steps", "steps")):
         lines, end = _curves(results, against)
         plot = Plot(

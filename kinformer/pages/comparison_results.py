@@ -1,8 +1,9 @@
 """Results of a comparison of members (named models): their numbers, a table, and results.json."""
 
 import json
+import shlex
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,13 @@ from rich.console import Console
 from rich.table import Table
 
 from kinformer.checkpoint.atomic_files import write as write_file
+from kinformer.core.discover import members
 from kinformer.lab.byte_units import size
 from kinformer.pages.interval import SURE, Interval, unresolved_pairs
 from kinformer.pages.terminal_safe_text import printable
 
 MEMORY = (
-    "Memory is the peak of a fresh process that trains on the CPU (`kinformer cost`). State is the size of the "
+    "Memory is the peak of a fresh process that trains (`kinformer cost`). State is the size of the "
     "decoding state of one row of the training length."
 )
 
@@ -42,7 +44,9 @@ class MemberResult:
     peak_bytes: peak memory in bytes of a process that trains the model.
     lengths: speed and memory for rows of several lengths.
     runs: results of each seed.
-    tried: mean of the first metric for each learning rate, if several were tried; None if a loss was not finite.
+    point: value of each setting and keyword that the grid varies, at the best point.
+    grid: each point of the grid, as {"point": values by name, "mean": mean of the first metric on validation data}; the
+        mean is None if a loss was not finite. Empty without a grid.
     """
 
     name: str
@@ -66,7 +70,8 @@ class MemberResult:
     peak_bytes: int
     lengths: list[dict[str, Any]]
     runs: list[dict[str, Any]]
-    tried: Mapping[str, float | None]
+    point: dict[str, float | str] = field(default_factory=dict)
+    grid: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def value(self) -> float:
@@ -86,6 +91,22 @@ class MemberResult:
                 {measure.replace(" ", "_"): n for measure, n in value.items()} if name == "measures" else {name: value}
             )
         return record
+
+
+def value_text(value: float | str) -> str:
+    """Return a value of a grid as a user types it.
+
+    value: the value.
+    """
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def point_text(point: Mapping[str, float | str]) -> str:
+    """Return a point of a grid in words, such as "lr=0.001, window=64".
+
+    point: the value of each setting and keyword, by name.
+    """
+    return ", ".join(f"{name}={value_text(value)}" for name, value in point.items())
 
 
 @dataclass(frozen=True)
@@ -130,10 +151,22 @@ class Results:
             console.print(printable(row.prompt), style="dim", end="" if row.is_continuation else "\n", markup=False)
             if row.answer is None:
                 console.print(printable(row.sample), markup=False)
+        if self.members[0].grid:
+            console.print(self.grid_table())
         console.print(self.table())
-        files = "results.json, report.html, curves.png, and a folder for each member"
-        for line in (*self.notes(), f"In {folder}: {files}."):
+        pictures = "curves.png, grid.png" if self.members[0].grid else "curves.png"
+        files = f"results.json, report.html, {pictures}, and a folder for each member"
+        for line in (*self.notes(), f"In {folder}: {files}.", *self._next_command(folder)):
             console.print(line, markup=False)
+
+    def _next_command(self, folder: Path) -> list[str]:
+        """Return the command that generates text with the best member, if it is one of the library that can."""
+        able = [row for row in self.members if row.is_continuation and row.member in members()]
+        if not able:
+            return []
+        best = min(able, key=lambda row: row.value)
+        place = shlex.quote(f"{folder}/{best.folder}")
+        return [f"`kinformer generate {place} --prompt TEXT` generates text with {best.name}."]
 
     def notes(self) -> list[str]:
         """Return the notes that explain the table, each of one or two sentences."""
@@ -146,7 +179,7 @@ class Results:
         elif "guessing" in self.levels:
             notes[0] += " Accuracy is the share of right answers on rows that are not in the training data."
         notes += settings["matched"]
-        return [note for note in (*notes, self._resolution(), *self._rates(), MEMORY) if note]
+        return [note for note in (*notes, *self._guesses(), self._resolution(), *self._best_points(), MEMORY) if note]
 
     def _resolution(self) -> str:
         """Return a note on the pairs of members that the comparison cannot rank."""
@@ -162,16 +195,50 @@ class Results:
             else "No two intervals overlap."
         )
 
-    def _rates(self) -> list[str]:
-        """Return a note on the learning rate of each member, and on rates at the edge of the range that was tried."""
+    def _best_points(self) -> list[str]:
+        """Return a note on the best point of the grid of each member, and on values at the edge of the grid."""
         sentences = []
         for row in self.members:
-            if row.tried:
-                means = ", ".join(f"{lr}: {'not finite' if v is None else f'{v:.3f}'}" for lr, v in row.tried.items())
-                ends = [float(lr) for lr, value in row.tried.items() if value is not None]
-                edge = " A better rate may lie outside this range." if row.lr in (min(ends), max(ends)) else ""
-                sentences.append(f"{row.name}: lr {row.lr:g} is best on validation data ({means}).{edge}")
+            if row.grid:
+                edges = [name for name, value in row.point.items() if self._is_at_edge(name, value)]
+                edge = f" A better {' or '.join(edges)} may lie outside the grid." if edges else ""
+                sentences.append(f"{row.name}: {point_text(row.point)} is best on validation data.{edge}")
         return sentences
+
+    def _is_at_edge(self, name: str, value: float | str) -> bool:
+        """True for the smallest or largest of several numbers on an axis of the grid."""
+        values = self.settings["grid"][name]
+        numbers = [number for number in values if isinstance(number, int | float)]
+        return len(values) > 1 and len(numbers) == len(values) and value in (min(numbers), max(numbers))
+
+    def _guesses(self) -> list[str]:
+        """Return a warning for each member that is not better than a guess."""
+        guess = self.settings.get("guess")
+        if guess is None:
+            return []
+        sign = 1 if guess["metric"]["better"] == "less" else -1
+        level = f"{guess['name']} ({guess['value']:.3f})"
+        return [
+            f"Warning: {row.name}: {row.value:,.3f} is not better than {level}. Train longer, or with a smaller lr."
+            for row in self.members
+            if sign * row.value >= sign * guess["value"]
+        ]
+
+    def grid_cells(self) -> tuple[list[str], list[list[str]]]:
+        """Return the headings and the rows of a table with the validation metric of each member at each point.
+
+        The best point of each member has a star. Both lists are empty without a grid.
+        """
+        if not self.members or not self.members[0].grid:
+            return [], []
+        axes, rows = list(self.members[0].point), []
+        for place, entry in enumerate(self.members[0].grid):
+            means = [row.grid[place]["mean"] for row in self.members]
+            best = ["*" if entry["point"] == row.point else "" for row in self.members]
+            cells = ["not finite" if mean is None else f"{mean:.3f}" for mean in means]
+            values = [value_text(entry["point"][name]) for name in axes]
+            rows.append([*values, *(f"{star}{cell}" for star, cell in zip(best, cells, strict=True))])
+        return [*axes, *(row.name for row in self.members)], rows
 
     def table(self) -> Table:
         """Return the table of the numbers of all members, as it is printed."""
@@ -187,20 +254,32 @@ class Results:
             table.add_row(name, "", f"{value:.3f}")
         return table
 
+    def grid_table(self) -> Table:
+        """Return the table of the validation metric at each point of the grid, as it is printed."""
+        heads, rows = self.grid_cells()
+        measure = next(iter(self.members[0].measures))
+        table = Table(title=f"{measure} on validation data at each point (* best)", title_justify="left")
+        for heading in heads:
+            table.add_column(heading, justify="right", overflow="fold")
+        for cells in rows:
+            table.add_row(*cells)
+        return table
+
     def cells(self) -> tuple[list[str], list[list[str]]]:
         """Return the headings of the table, and for each member the texts of its row."""
         first, *measure_names = self.members[0].measures
         measure_names = [name for name in measure_names if all(name in row.measures for row in self.members)]
-        rates = ["lr"] * any(row.tried for row in self.members)
+        axes = list(self.members[0].point)
         speed = f"{self.settings.get('counted', 'tokens')}/s"
-        heads = ["member", "parameters", first, *measure_names, *rates, speed, "ms per token", "state", "memory"]
+        best = [f"best {name}" for name in axes]
+        heads = ["member", "parameters", first, *measure_names, *best, speed, "ms per token", "state", "memory"]
         rows = []
         for row in self.members:
             spread = "" if row.interval is None else f" ± {(row.interval[1] - row.interval[0]) / 2:.3f}"
             values = [f"{row.value:.3f}{spread}", *(f"{row.measures[name]:.3f}" for name in measure_names)]
-            rate = [f"{row.lr:g}"] * len(rates)
+            point = [value_text(row.point[name]) for name in axes]
             clock = "-" if row.ms_per_token is None else f"{row.ms_per_token:.1f}"
             state = "-" if row.state_bytes is None else size(row.state_bytes)
             speed = f"{row.tokens_per_second:,.0f}"
-            rows.append([row.name, f"{row.parameters:,}", *values, *rate, speed, clock, state, size(row.peak_bytes)])
+            rows.append([row.name, f"{row.parameters:,}", *values, *point, speed, clock, state, size(row.peak_bytes)])
         return heads, rows

@@ -144,13 +144,34 @@ def test_wrong_words_are_one_line(text: str, capsys: pytest.CaptureFixture[str])
 
 
 def test_bytes_are_written_as_usual() -> None:
-    assert [memory_bytes(text) for text in ("8GB", "8gb", "1.5 GB", "512MiB", "100")] == [
+    assert [memory_bytes(text) for text in ("8GB", "8gb", "1.5 GB", "512MiB", "5000000")] == [
         8 * 10**9,
         8 * 10**9,
         15 * 10**8,
         512 * 2**20,
-        100,
+        5 * 10**6,
     ]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--memory", "8"], "wrong --memory: got '8', which is 8 bytes. Write 8GB"),
+        (["--device", "cuda:99"], "there is no device 'cuda:99' on this machine"),
+        (["--precision", "half"], "'half' is not one of"),
+    ],
+)
+def test_a_wrong_option_is_one_line(
+    words: list[str], message: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fails(capsys, ["advise", "--task", "lm", "--data", text, *words], message)
+
+
+def test_the_commands_keep_the_precision_and_the_device(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--task", "lm", "--data", text, "--length", "16", "--precision", "bf16", "--device", "cpu"]
+    advised = advice(capsys, *words)
+    assert all("--precision bf16 --device cpu" in line for line in advised["commands"])
+    assert any("memory is estimated for float32" in line for line in advised["not_known"])
 
 
 def test_a_member_that_is_in_no_table_is_named(
@@ -160,7 +181,7 @@ def test_a_member_that_is_in_no_table_is_named(
     for place in ("estimates", "ranking"):
         monkeypatch.setattr(f"kinformer.lab.advise.{place}.table", lambda: fewer)
     advised = advice(capsys, "--task", "lm", "--data", text, "--length", "32", "--memory", "64GB")
-    assert advised["refused"]["llama"] == "llama was not measured for this table; kinformer cost llama measures it"
+    assert advised["refused"]["llama"] == "llama was not measured for this table; `kinformer cost llama` measures it"
 
 
 @pytest.mark.prove

@@ -12,9 +12,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import torch
 
-from kinformer.core.discover import part_files
+from kinformer.checkpoint.checkpoint import load, save
+from kinformer.cli.__main__ import run
+from kinformer.core.discover import examples, part_files
+from kinformer.laws.check import check
 from kinformer.laws.support.verdicts import laws
+from tests.cli.folders import folder
 
 ROOT = Path(__file__).parents[2]
 TOYS = ROOT / "tests" / "toys"
@@ -275,7 +280,9 @@ BROKEN = {
         says="the mapping aux of an Out changes after forward returned it",
     ),
     # depth
-    "shares one state": law("chunk", "depth", "collected.call(n", "collected.call(0", says="tokens in chunks of"),
+    "shares one state": law(
+        "chunk", "depth", "collected.call(n", "collected.call(0", says="this decoding state is spent"
+    ),
     "has no width": law(
         "runs",
         "depth",
@@ -362,8 +369,7 @@ JUDGED = {
         "Causal() & (Band(window) | Tokens(first))",
         "Causal() & Band(window) | Tokens(first)",
         code=0,
-        says="nothing to judge: no decoding state to test: ((Causal() & Band(left=4, right=None)) | Tokens(n=2)) reads "
-        "up to",
+        says="- chunk: no decoding state to test: ((Causal() & Band(left=4, right=None)) | Tokens(n=2)) reads up to",
     ),
 }
 
@@ -476,7 +482,7 @@ def test_a_file_that_cannot_be_judged_is_refused_in_one_line(outputs: Checks, na
 def test_where_there_is_no_file_or_no_such_part(outputs: Checks) -> None:
     assert outputs["nowhere"][0] == 2 and "there is no file or folder " in outputs["nowhere"][2]
     assert outputs["helped"][0] == 2 and "it is in the same folder, so run with PYTHONPATH=" in outputs["helped"][2]
-    assert outputs["folder"][0] == 2 and "is not a Python file; give a file such as mine.py" in outputs["folder"][2]
+    assert outputs["folder"][0] == 2 and "is not a model: it has no config.json" in outputs["folder"][2]
     assert outputs["nobody"][0] == 2 and "is a 'Maen'; the nearest is 'Mean'" in outputs["nobody"][2]
 
 
@@ -500,7 +506,7 @@ def test_a_whole_check_draws_and_reports(outputs: Checks) -> None:
     ]
     assert (
         "Mean, a mechanism; 1 example" in out
-        and "state  ▁▁▁▁▁▁▁▁  72 bytes to 72 bytes, proportional to about length^0.0" in out
+        and "state  ▁▁▁▁▁▁▁▁  72 bytes to 72 bytes; any row takes the same state" in out
     )
     report = (outputs.folder / "out" / "report.txt").read_text(encoding="utf-8")
     assert [line.rstrip() for line in report.splitlines()] == [line.rstrip() for line in out.splitlines()]
@@ -510,6 +516,71 @@ def test_a_whole_check_draws_and_reports(outputs: Checks) -> None:
 def test_a_law_without_an_answer_is_counted_apart(outputs: Checks) -> None:
     code, out, _ = outputs["is slow"]
     assert code == 1 and out.rstrip().endswith("0 laws hold, none is broken, 1 out of time: runs")
+
+
+def test_laws_that_were_not_tested_stand_together_with_their_reasons(outputs: Checks) -> None:
+    _, out, _ = outputs["pattern"]
+    reasons = out[out.index("not tested, and why:") :].split("\n\n")[0].splitlines()[1:]
+    assert reasons == ["- targets: no module inside declares a penalty (a further loss)"]
+    assert "nothing to judge" not in out and "without a case" not in out
+    assert out.rstrip().splitlines()[-1].endswith(" laws hold, none is broken, 1 not tested: targets")
+
+
+def test_a_learnability_probe_is_a_note_and_no_failure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("kinformer.laws.learns.STEPS", 1)  # nothing learns in a step
+    assert run(["check", f"{TOYS}/member.py", "--law", "learns", "--law", "runs"]) == 0
+    out = capsys.readouterr().out
+    assert "\n? learns              the model does not learn to copy from " in out and "✗" not in out
+    assert out.index("✓ runs") < out.index("learnability probe: ") < out.index("? learns")
+    assert "Note: a model that trains well may need another learning rate" in out
+    assert out.rstrip().endswith("1 law holds, none is broken; note on learnability: learns")
+    (verdict,) = check(TOYS / "member.py", law="learns")
+    assert verdict.end == "broken" and verdict.is_probe and not verdict.is_failure
+
+
+@pytest.mark.parametrize("where", ["", "best"])
+def test_a_trained_model_is_checked(where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = folder(tmp_path / "run" / where, "gpt", length=32)
+    laws_of_weights = ["runs", "peek", "chunk"]
+    assert run(["check", place, *(word for law in laws_of_weights for word in ("--law", law))]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"{place}: a trained gpt\n") and all(f"✓ {law} " in out for law in laws_of_weights)
+    assert "- learns, own_weights, compiles: these laws are about the code of a member; check its file" in out
+    assert {verdict.law: verdict.end for verdict in check(place, law=["chunk", "learns"])} == {"chunk": "holds"}
+
+
+def test_weights_that_are_spoiled_break_a_law(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = folder(tmp_path / "run", "gpt", length=32)
+    model = load(place)
+    with torch.no_grad():
+        model.embedding.weight[3] = torch.nan
+    save(model, place)
+    assert run(["check", place, "--law", "runs"]) == 1
+    assert "✗ runs" in capsys.readouterr().out
+
+
+def test_what_a_member_declares_may_break_its_trained_models(tmp_path: Path) -> None:
+    _, example = next(pair for pair in examples("members") if pair[0] == "guided_attention")
+    torch.manual_seed(0)
+    save(example.make(), tmp_path / "run")
+    shard, runs = check(tmp_path / "run", law=("shard", "runs"))
+    assert (shard.end, shard.text) == ("declared", example.breaks["shard"]) and not shard.is_failure
+    assert runs.end == "holds"
+
+
+def test_a_class_or_member_of_a_file_without_examples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (TOYS / "pattern.py").read_text(encoding="utf-8").partition("EXAMPLES")[0]
+    (tmp_path / "mine.py").write_text(text, encoding="utf-8")
+    assert run(["check", f"{tmp_path}/mine.py:Alternate", "--law", "pattern"]) == 0
+    assert "Alternate, a pattern; 1 example" in capsys.readouterr().out
+    text = (TOYS / "member.py").read_text(encoding="utf-8").partition("EXAMPLES")[0]
+    (tmp_path / "member.py").write_text(text, encoding="utf-8")
+    assert run(["check", f"{tmp_path}/member.py:sinks", "--law", "runs"]) == 0
+    assert "sinks, a member; 1 example" in capsys.readouterr().out
+    assert run(["check", f"{tmp_path}/mine.py:Pattern", "--law", "pattern"]) == 2
+    assert "has no EXAMPLES; end it with EXAMPLES = (Alternate(...),)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,9 @@ LISTS = [
     ["list", "--help"],
     ["list"],
     ["claim"],
+    ["show", "topics"],
+    ["show", "data"],
+    ["show", "compare"],
     ["--version"],
 ]
 EARLY = {
@@ -82,7 +85,7 @@ EARLY = {
     "there is no task 'recal'; the nearest is 'recall'": "train gpt --data task=recal,pairs=4 --out o --steps 1",
     "give --valid a file": "train gpt --data text=stdlib --valid /none --out o --steps 1",
     "there is no file or folder none": "generate none",
-    "is not a checkpoint: it has no config.json": "fill {model}/.. --text a_b",
+    "holds one run: model; give": "fill {model}/.. --text a_b",
     "`kinformer datastore build` makes a datastore": "generate {model} --knn --datastore none",
     "`kinformer read` writes a saved text": "generate {model} --state none",
     "warmup=1.5: give a fraction of the training": "train gpt --data text=stdlib --out x --steps 1 --warmup 1.5",
@@ -91,8 +94,10 @@ EARLY = {
     "betas=(0.9, 1.0): give two numbers": "train gpt --data text=stdlib --out x --steps 1 --betas 0.9,1",
     "wrong --betas: got 0.9;0.98, expected two": "train gpt --data text=stdlib --out x --steps 1 --betas 0.9;0.98",
     "eps=0.0: give a number above 0": "train gpt --data text=stdlib --out x --steps 1 --eps 0",
+    "wrong --precision: got 'bf17', expected fp32": "generate {model} --prompt a --precision bf17",
+    "give one of --text TEXT and --texts FILE": "classify {model}",
     "'--split': 'foo' is not one of 'train', 'valid'": "evaluate {model} --data text=stdlib --split foo",
-    "there is no claim 'nothing'; kinformer claim lists": "claim nothing",
+    "there is no claim 'nothing'; `kinformer claim` lists": "claim nothing",
     "there is no kind 'pattern'": "list pattern",
     "'bnad'; the nearest is 'Band'": "show bnad",
     "No such command 'trian'": "trian gpt",
@@ -318,10 +323,10 @@ def test_a_wrong_start_is_said_before_what_would_be_overwritten(
 def test_compare_goes_over_an_earlier_one_only_where_it_may(
     tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole = f"{text},documents=joined"
-    options = ["--data", whole, "--out", str(tmp_path), "--minutes", "0.002", *QUICK]
+    whole, out = f"{text},documents=joined", tmp_path / "all"
+    options = ["--data", whole, "--out", str(out), "--minutes", "0.002", *QUICK]
     assert run(["compare", BIGRAM, f"{BIGRAM}(d=3)", *options]) == 0
-    results, plan = (json.loads((tmp_path / name).read_text()) for name in ("results.json", "comparison.json"))
+    results, plan = (json.loads((out / name).read_text()) for name in ("results.json", "comparison.json"))
     assert results["settings"]["data"] == plan["data"] == whole
     heads = next(line for line in capsys.readouterr().out.splitlines() if "parameters" in line and "bits" in line)
     assert len(heads) > 80 and "tokens/s" in heads and "ms per token" in heads and "memory" in heads  # none is cut
@@ -331,8 +336,8 @@ def test_compare_goes_over_an_earlier_one_only_where_it_may(
     fails(capsys, other, "got documents=lines, expected documents=joined in --data. Pass documents=joined")
     assert run(["compare", BIGRAM, f"{BIGRAM}(d=3)", *options, "--overwrite"]) == 0
     for name in ("results.json", "comparison.json"):
-        (tmp_path / name).unlink()
-    assert run(["train", "gpt", "d=16", "depth=1", "--data", text, "--out", f"{tmp_path}/gpt", "--steps", "1"]) == 0
+        (out / name).unlink()
+    assert run(["train", "gpt", "d=16", "depth=1", "--data", text, "--out", f"{out}/gpt", "--steps", "1"]) == 0
     fails(capsys, ["compare", "gpt", "gpt(d=16)", *options], "gpt holds a model of 'gpt' with d=16, which would be")
 
 
@@ -353,7 +358,7 @@ def test_compare_goes_over_an_earlier_one_only_where_it_may(
         (["llama", "d=16", "--steps", "1", "--length", "100000"], "got 3,600... bytes, but a window of"),
         (
             ["gpt", "length=8", "--steps", "1", "--length", "9"],
-            "gpt(length=8): rows have 9 tokens, but this gpt has only 8 learned positions; train it on a length of 8",
+            "gpt(length=8): rows have 9 tokens, but it has only 8 learned positions; train it on a length of 8",
         ),
         (["gpt", "--step", "1"], "No such option: --step (Possible options: --eps, --steps, --then)"),
         (["gpt", "--depth", "2"], "--depth; keywords of a member have no dashes: write depth=VALUE"),
@@ -365,13 +370,13 @@ def test_compare_goes_over_an_earlier_one_only_where_it_may(
         (["gpt", "--steps", "1", "--out", "/proc/none"], "cannot write to /proc/none"),
         (
             ["transformer", "depth=1", "d=16", "--steps", "1"],
-            "this transformer reads pairs, but got a text; give pairs=FILE.tsv",
+            "transformer(depth=1, d=16) reads pairs, but got a text; give pairs=FILE.tsv",
         ),
         (["none.py:f", "--steps", "1"], "there is no file or folder none.py"),
         # before any of it is read
         (
             ["gpt", "--steps", "1", "--data", f"labelled={__file__}"],
-            "this gpt reads a text, but got labelled text; give text=",
+            "kinformer: gpt reads a text, but got labelled text; give text=",
         ),
     ],
 )
@@ -389,13 +394,13 @@ def test_what_is_missing_is_named(capsys: pytest.CaptureFixture[str], tmp_path: 
     fails(
         capsys,
         ["train", "gpt", "--steps", "1"],
-        "Missing option '--data'. Expected: Data as KIND=PLACE, with options after commas: text=stdlib; text=PATH",
+        "Missing option '--data'. Expected: Data as KIND=PLACE, with options after commas: text=stdlib; text=PATH,",
     )
     fails(capsys, ["train"], "Missing argument")
     fails(capsys, ["generate", str(tmp_path), "--prompt", "x"], "it has no config.json")
     fails(capsys, ["generate", str(tmp_path / "none"), "--prompt", "x"], "there is no file or folder")
     (tmp_path / "file").touch()
-    fails(capsys, ["generate", f"{tmp_path}/file", "--prompt", "x"], "file is a file, but a checkpoint is a folder")
+    fails(capsys, ["generate", f"{tmp_path}/file", "--prompt", "x"], "file is a file, but a model is a folder")
     words = ["train", BIGRAM, "--data", "text=stdlib", "--steps", "1", "--out", f"{tmp_path}/file"]
     fails(capsys, words, f"wrong --out: got the file {tmp_path}/file, expected a folder")
     fails(capsys, ["trian"], "No such command 'trian'")
@@ -475,7 +480,17 @@ def test_ctrl_c_saves_says_so_in_one_line_and_exits_with_130(tmp_path: Path, tex
 def test_ctrl_c_before_anything_began_exits_with_130(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    command = [sys.executable, "-m", "kinformer.cli", "train", "gpt", "--data", f"text={fifo}", "--out", str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "kinformer.cli",
+        "train",
+        "gpt",
+        "--data",
+        f"text={fifo}",
+        "--out",
+        f"{tmp_path}/o",
+    ]
     process = subprocess.Popen(
         [*command, "--steps", "1"],
         cwd=ROOT,
@@ -545,7 +560,7 @@ def test_the_compressors_are_the_programs_own(tmp_path: Path) -> None:
         (["gpt(dept=2)"], "the member 'gpt' has no keyword 'dept'; the nearest is 'depth'"),
         (["gpt(depth=2"], "'gpt(depth=2' is not a member; write gpt, or 'gpt(depth=2, heads=4)' in quotes"),
         (["gpt", "gpt(d=10, heads=3)"], "d=10 is not a multiple of heads=3"),
-        (["gpt", "gpt(length=64)"], "gpt(length=64): rows have 128 tokens, but this gpt has only 64 learned positions"),
+        (["gpt", "gpt(length=64)"], "gpt(length=64): rows have 128 tokens, but it has only 64 learned positions"),
         ([], "Missing argument"),
     ],
 )
@@ -575,7 +590,7 @@ def test_pairs_are_trained_on_and_written_from_a_source(tmp_path: Path, capsys: 
     file.write_text("".join(f"ask {n}\tsay {n}\n" for n in range(40)))
     small = ["transformer", "d=16", "depth=1", "heads=2", "hidden=16", "--data", f"pairs={file}"]
     assert run(["train", *small, "--out", str(out), "--steps", "2"]) == 0
-    assert "bits per token on 2 pairs of valid at step" in capsys.readouterr().out
+    assert "bits per token on 2 pairs of valid at the last step, 2," in capsys.readouterr().out
     assert load(out).trained_length == 7
     assert run(["generate", str(out), "--source", "ask 3", "--tokens", "5", "--seed", "1"]) == 0
     assert capsys.readouterr().err.splitlines()[-1].endswith(" ms per token")

@@ -168,10 +168,11 @@ def test_each_member_has_its_own_best_rate_and_is_measured_on_test(
     out = " ".join(capsys.readouterr().out.split())
     report = results(tmp_path / "o")
     (row,) = report["members"]
-    assert (report["settings"]["lr"], report["settings"]["lrs"]) == (None, [1e-5, 3e-2, 1e38])
-    assert row["lr"] == 0.03 and row["tried"]["1e+38"] is None and row["tried"]["0.03"] < row["tried"]["1e-05"]
-    assert "on validation data (1e-05: " in out and "1e+38: not finite" in out and "bytes of test of text=" in out
-    assert row["tried"]["0.03"] == min(point["valid"] for point in row["points"]) != row["bits_per_byte"]
+    assert report["settings"]["lr"] is None and report["settings"]["grid"] == {"lr": [1e-5, 3e-2, 1e38]}
+    means = {entry["point"]["lr"]: entry["mean"] for entry in row["grid"]}
+    assert row["point"] == {"lr": 0.03} and row["lr"] == 0.03 and means[1e38] is None and means[0.03] < means[1e-5]
+    assert "lr=0.03 is best on validation data. " in out and "not finite" in out and "bytes of test of text=" in out
+    assert means[0.03] == min(point["valid"] for point in row["points"]) != row["bits_per_byte"]
     capsys.readouterr()
     limit = str(results(tmp_path / "o")["settings"]["valid_bytes"])
     folder = str(tmp_path / "o" / row["folder"])
@@ -218,10 +219,12 @@ def test_members_that_read_pairs_are_compared(tmp_path: Path, capsys: pytest.Cap
         (["--steps", "3", "--seeds", "0"], "Invalid value for '--seeds'"),
         (
             ["--steps", "3", "--lrs", "1e-3,fast"],
-            "wrong --lrs: got 'fast', expected rates above 0 separated by commas, such as 1e-3,3e-3",
+            "wrong --lrs: got 'fast' for lr, expected numbers above 0 separated by commas, such as lr=1e-3,3e-3",
         ),
         (["--steps", "3", "--lrs", "1e-3,-1"], "wrong --lrs: got '-1'"),
-        (["--steps", "3", "--lrs", "1e-3,0.001"], "--lrs has the rate 0.001 twice"),
+        (["--steps", "3", "--lrs", "1e-3,0.001"], "--lrs has the value 0.001 of lr twice"),
+        (["--steps", "3", "--precision", "half"], "'half' is not one of"),
+        (["--steps", "3", "--device", "cuda:99"], "there is no device 'cuda:99' on this machine"),
         (["--steps", "3", "--lrs", "1e-3", "--lr", "1"], "got both --lr and --lrs, expected only one of them"),
     ],
 )
@@ -239,7 +242,7 @@ def test_rates_need_something_to_be_reported_on(tmp_path: Path, capsys: pytest.C
     fails(
         capsys,
         ["compare", "transformer(d=8, depth=1, heads=1)", *words],
-        "--lrs needs test data, but the test split of pairs=",
+        "--grid and --lrs need test data, but the test split of pairs=",
     )
     assert not (tmp_path / "o").exists()
 

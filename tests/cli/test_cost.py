@@ -7,6 +7,7 @@ import pytest
 from kinformer.cli.__main__ import run
 from kinformer.lab.cost import cost
 from kinformer.lab.cost.cost import StepMemory
+from tests.cli.test_commands import fails
 
 
 def test_costs_are_printed_as_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -15,6 +16,19 @@ def test_costs_are_printed_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert report["temporal_range"] is None and not report["memories"], "it reads a whole row"
     assert report["readers"] and all(sum(counts.values()) for counts in report["readers"].values())
     assert report["step_flops"] == 3 * report["flops"]
+
+
+def test_bf16_keeps_smaller_activations_and_a_device_that_is_not_there_is_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["cost", "gpt", "d=32", "depth=1", "heads=2", "--batch", "2", "--length", "32"]
+    reports = []
+    for precision in ("float32", "bf16"):
+        assert run([*words, "--precision", precision, "--device", "cpu", "--json"]) == 0
+        reports.append(json.loads(capsys.readouterr().out))
+        assert reports[-1]["precision"] == precision and reports[-1]["device"] == "cpu"
+    assert reports[1]["activations"] < reports[0]["activations"] and reports[0]["flops"] == reports[1]["flops"]
+    fails(capsys, [*words, "--device", "cuda:99"], "there is no device 'cuda:99' on this machine, which has cpu")
 
 
 def test_a_forecaster_s_windows_are_told_as_long_as_it_reads_them(capsys: pytest.CaptureFixture[str]) -> None:

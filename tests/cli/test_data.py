@@ -35,9 +35,9 @@ WRONG = {
     "bytes": ("text={}/latin,tokenizer=bpe:300", "latin is not UTF-8: got the byte 0xe9"),
     "a tokenizer": ("text={}/a.txt,tokenizer={}/tokenizer.json", "tokenizer.json is not a tokenizer.json"),
     "parquet": ("text=hf:{}/bad.parquet", "datasets cannot read hf:"),
-    "ragged": ("labelled={}/ragged.tsv", "this gpt reads a text, but got labelled text; give text="),
+    "ragged": ("labelled={}/ragged.tsv", "reads a text, but got labelled text; give text="),
     "an option": ("text={}/a.txt,tokeniser=bytes", "text= has no option 'tokeniser'; the nearest is 'tokenizer'"),
-    "another kind": ("pairs={}/ragged.tsv", "this gpt reads a text, but got pairs; give text="),
+    "another kind": ("pairs={}/ragged.tsv", "reads a text, but got pairs; give text="),
 }
 
 
@@ -53,10 +53,10 @@ def test_what_is_wrong_is_one_line(folder: Path, capsys: pytest.CaptureFixture[s
 def test_a_member_says_what_it_reads(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "rows.tsv").write_text("".join(f"{n % 2}\ttext {n}\n" for n in range(50)))
     assert run(["train", *SMALL, "--data", f"labelled={folder}/rows.tsv", "--out", str(folder / "out")]) == 2
-    assert "this gpt reads a text, but got labelled text; give text=PATH" in capsys.readouterr().err
+    assert "heads=2) reads a text, but got labelled text; give text=PATH" in capsys.readouterr().err
     words = ["train", "transformer", *SMALL[1:], "--data", f"text={folder}/a.txt", "--out", str(folder / "out")]
     assert run(words) == 2
-    assert "this transformer reads pairs, but got a text; give pairs=FILE.tsv" in capsys.readouterr().err
+    assert " reads pairs, but got a text; give pairs=FILE.tsv" in capsys.readouterr().err
 
 
 def test_words_follow_the_tokenizer_and_another_file_is_watched(

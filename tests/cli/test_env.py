@@ -17,7 +17,10 @@ WRONG = {
     "a keyword": ([*SMALL, "dd=8", "--data", "env=t_maze"], "the member 'lstm' has no keyword 'dd'"),
     "an agent's": ([*SMALL, "entropy=-1", "--data", "env=t_maze"], "entropy=-1"),
     "an encoder": (["bert", "--data", "env=t_maze"], "makes the model MLM; give a plain language model"),
-    "a text": (["agent", "--data", "text=stdlib"], "this agent reads an environment, but got a text; give env=ID"),
+    "a text": (
+        ["agent", "--data", "text=stdlib"],
+        "kinformer: agent reads an environment, but got a text; give env=ID",
+    ),
     "a length": (["gpt", "d=8", "depth=1", "heads=2", "length=4", "--data", "env=t_maze"], "give a larger length"),
 }
 

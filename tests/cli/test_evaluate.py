@@ -1,6 +1,7 @@
 """`kinformer evaluate`: the training's own number, longer memories, and one line for what is wrong."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -88,9 +89,12 @@ def test_windows_lanes_and_the_first_bytes(tmp_path: Path, text: Path, capsys: p
     assert (report["value"], report["count"]) == (evaluate(model, data.test, 16, 100, stride=4).value, 99)
     assert number(capsys, *base, "--lanes", 3)["value"] == evaluate(model, data.test, 16, lanes=3).value
     assert run(["evaluate", *map(str, base)]) == 0
-    out = capsys.readouterr().out
-    assert f"{evaluate(model, data.test, 16).value:.4f} bits per byte, perplexity " in out
-    assert f"predictions on test of text={text}, which is 240 of its 4,800 bytes" in out
+    title, head, *rows = capsys.readouterr().out.splitlines()
+    assert title == f"{base[0]}: gpt on text={text}" and head.split() == ["test"]
+    table = {line.split("  ")[1]: line.split() for line in rows}
+    assert table["bits per byte"][3:] == [f"{evaluate(model, data.test, 16).value:.4f}", "lower", "is", "better"]
+    assert table["perplexity"][0] == "perplexity" and table["predictions"][-1] == "239"
+    assert table["bytes"] == ["bytes", "240", "the", "whole", "text", "has", "4,800"]
 
 
 def test_every_split_at_once_is_each_by_itself(tmp_path: Path, text: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,10 +106,12 @@ def test_every_split_at_once_is_each_by_itself(tmp_path: Path, text: Path, capsy
         alone = number(capsys, *base, "--split", name)
         assert {**own_report, "seconds": 0} == {key: alone[key] for key in own_report} | {"seconds": 0}
     assert run(["evaluate", *map(str, base), "--split", "all"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [f"predictions on {name} of" in line for name, line in zip(report["splits"], lines, strict=True)] == [
-        True
-    ] * 3
+    _, head, first, *_ = capsys.readouterr().out.splitlines()
+    assert head.split() == ["train", "valid", "test"]
+    values = [f"{own_report['value']:.4f}" for own_report in report["splits"].values()]
+    assert first.split() == ["bits", "per", "byte", *values, "lower", "is", "better"]
+    ends = [match.end() for match in re.finditer(r"\d\.\d{4}", first)]
+    assert ends == [head.index(name) + len(name) for name in report["splits"]]  # numbers stand under their split
     (tmp_path / "other").write_bytes(b"the cat sat. " * 40)
     watched = number(capsys, *base[:2], f"text={text},valid={tmp_path}/other", *base[3:], "--split", "all")
     assert list(watched["splits"]) == ["train", "valid"]  # nothing is kept for the end then
@@ -126,7 +132,7 @@ def test_bytes_of_a_text_lie_all_over_a_split(
     assert spread["measured"] == "60 bytes in 3 pieces, spread over test"
     assert first["measured"] == "the first 60 bytes of test"
     assert run(["evaluate", *map(str, base)]) == 0
-    assert f"of its 4,800 bytes; measured on {spread['measured']}" in capsys.readouterr().out
+    assert capsys.readouterr().out.endswith(f" the whole text has 4,800\n  measured on {spread['measured']}\n")
 
 
 def test_a_memory_is_longer_than_in_training(tmp_path: Path, text: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,7 +159,7 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, text: Path, capsys: p
     (tmp_path / "short").write_bytes(b"abc")
     wrong: list[tuple[list[str], str]] = [
         ([str(tmp_path / "none"), *data], "there is no file or folder"),
-        ([str(text), *data], "is a file, but a checkpoint is a folder"),
+        ([str(text), *data], "is a file, but a model is a folder"),
         ([out], "Missing option '--data'"),
         ([out, "--data", "text=/none"], "there is no file or folder /none"),
         ([out, "--data", f"text={tmp_path}/short"], "the test split of text="),
@@ -188,8 +194,8 @@ def test_spans_that_heads_have_learned_are_told_and_drawn(
     assert splits["train"]["heads"] == splits["test"]["heads"] == heads
     picture = tmp_path / "spans.png"
     assert run(["evaluate", *map(str, base), "--out", str(picture)]) == 0
-    first, *table = capsys.readouterr().out.splitlines()
-    assert " bits per byte, " in first and [line.split() for line in table] == [
+    table = capsys.readouterr().out.partition("of test\n")[2].splitlines()
+    assert [line.split() for line in table] == [
         ["span", "of", "each", "head,", "positions"],
         ["layer", "head", "1", "head", "2"],
         ["1", "2", "11"],

@@ -10,10 +10,16 @@ import torch
 
 from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
+from kinformer.cli.compare import compare as cli_compare
+from kinformer.cli.generate import generate as cli_generate
 from kinformer.decoding.generate import generate
+from kinformer.decoding.sampling import TEMPERATURE, TOP_P
+from kinformer.lab.compare.samples import draw_sample
 from kinformer.lab.text_continuation import WritingSettings, write_all
+from kinformer.lab.train.settings import Settings
 from tests.cli.folders import folder
 from tests.cli.test_commands import fails
+from tests.lab.train import tiny
 
 PROMPTS = [b"a", b"the cat sat", b"\xff\xfe no UTF-8", b"on"]
 
@@ -76,14 +82,26 @@ def test_log_probabilities_are_the_models(tmp_path: Path, file: Path, capsys: py
 def test_python_and_the_command_draw_alike(tmp_path: Path, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Without a word of temperature, top k and top p: 0.6 and 0.9, and another text than at temperature 1."""
     out = folder(tmp_path / "run", "gpt")
-    model, (prompt, *_) = load(out), PROMPTS
-    rows = torch.tensor([list(prompt)])
+    model, prompts = load(out), [list(prompt) for prompt in PROMPTS]
 
-    def tokens(**words: float) -> list[int]:
-        return generate(model, rows, 20, seed=3, **words)[0, len(prompt) :].tolist()
+    def tokens(**words: float) -> list[list[int]]:
+        return generate(model, prompts, 20, seed=3, **words)[:, max(map(len, prompts)) :].tolist()
 
-    written = texts(capsys, out, "--prompts", file, "--tokens", 20, "--seed", 3)[0]["tokens"]
-    assert written == tokens() == tokens(temperature=0.6, top_p=0.9) != tokens(temperature=1.0)
+    written = [text["tokens"] for text in texts(capsys, out, "--prompts", file, "--tokens", 20, "--seed", 3)]
+    assert written == tokens() == tokens(temperature=TEMPERATURE, top_p=TOP_P) != tokens(temperature=1.0)
+
+
+def test_the_default_is_said_wherever_texts_are_sampled() -> None:
+    for text in (cli_generate.__doc__, cli_compare.__doc__, generate.__doc__):
+        words = " ".join((text or "").split())
+        assert str(TEMPERATURE) in words and str(TOP_P) in words
+
+
+def test_a_comparison_samples_as_generate_does(tmp_path: Path) -> None:
+    model, text = load(folder(tmp_path / "run", "gpt", length=512)), tiny.text()
+    sample = draw_sample(model, text, Settings(seed=5))
+    expected = generate(model, list(sample.prompt), len(sample.sample), seed=5)[0, len(sample.prompt) :]
+    assert sample.sample == bytes(expected.tolist())
 
 
 @pytest.mark.parametrize("words", [["--temperature", "0"], ["--beam", "2"]])

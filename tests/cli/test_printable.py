@@ -82,7 +82,6 @@ def test_samples_of_a_comparison_never_hold_them(tmp_path: Path) -> None:
         peak_bytes=1,
         lengths=[],
         runs=[],
-        tried={},
     )
     settings = {"measured": "valid", "data": "text", "hardware": "CPU", "matched": [], "budget": "1 step"}
     file = io.StringIO()

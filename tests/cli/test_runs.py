@@ -52,10 +52,8 @@ def test_a_run_is_gone_on_with_and_made_longer(
     assert run(command("--resume")) == 0
     captured = capsys.readouterr()
     assert "run has no checkpoint yet: the training starts from the beginning" in captured.err
-    assert (
-        f"at step 6, saved in {tmp_path}/run/best; " in captured.out
-        and f"at the last step, 6, saved in {tmp_path}/run" in captured.out
-    )
+    assert f"at the last step, 6, saved in {tmp_path}/run and {tmp_path}/run/best; " in captured.out
+    assert captured.out.endswith(" tokens/s\n") and captured.out.count("bits per byte") == 1
     assert run(command("--resume", steps=9)) == 0
     assert "continues from step 6" in capsys.readouterr().err and History.read(tmp_path / "run").step == 9
     fails(capsys, command(), "holds a model of 'gpt' that was trained before, which would be overwritten")
@@ -77,7 +75,11 @@ def test_weights_of_another_run_are_begun_with(
     wide = [word.replace("d=16", "d=32") for word in command("--from", f"{tmp_path}/run", out="x")]
     fails(capsys, wide, "got weights for d=16, expected weights for d=32. Only windows")
     other = [word if word != "gpt" else "llama" for word in command("--from", f"{tmp_path}/run", out="x")]
-    fails(capsys, [word for word in other if "length=" not in word], "run belongs to the member gpt, not to llama")
+    fails(
+        capsys,
+        [word for word in other if "length=" not in word],
+        "run belongs to the member gpt, not to llama, and has other layers. Give",
+    )
     assert not (tmp_path / "x").exists()
 
 
@@ -232,8 +234,11 @@ def test_what_was_made_of_weights_that_are_trained_on_is_named(
         (tmp_path / "run" / name).write_text("{}")
     folder = f"{tmp_path}/run"
     past = [
-        f"{folder}/{name} is outdated: it belongs to the earlier weights. Run `kinformer {subcommand} {folder}` to make"
-        for name, subcommand in (("exits.json", "calibrate"), ("knn-lm.json", "knn-lm"))
+        f"{folder}/{name} is outdated: it belongs to the earlier weights. Run `kinformer {subcommand} --data DATA` to"
+        for name, subcommand in (
+            ("exits.json", f"calibrate {folder}"),
+            ("knn-lm.json", f"knn-lm {folder} --datastore DS"),
+        )
     ]
     for words, warned in (
         (command(), False),

@@ -12,9 +12,9 @@ from torch import Tensor
 from kinformer.cli.__main__ import run
 from kinformer.cli.support.docstrings import arguments, doc, heading
 from kinformer.cli.support.module_docs import public_parts
-from kinformer.cli.support.name_lookup import FOLDERS, Page, Topic, find_pages
+from kinformer.cli.support.name_lookup import find_pages
+from kinformer.cli.support.page import Page, Topic
 from kinformer.cli.support.show_page import pictures
-from kinformer.cli.support.topics import TOPICS
 from kinformer.core.discover import kinds, members, modules
 from kinformer.core.keyword_conditions import has_effect
 from kinformer.core.keywords import signature
@@ -86,7 +86,7 @@ def test_a_page_of_each_name_that_the_folders_hold() -> None:
     [
         ("mechanisms/lsh", "LSH(", "\n  LSH(2, 8, 4, 2)\n"),
         ("biases/masking", "_Decay(", "\n  FunctionMasking(lambda x: "),
-        ("depth/act", "_example(", "\n  from kinformer.nn.depth.act import ACT\n"),
+        ("depth/act", "_example(", "\n  from kinformer import ACT\n"),
     ],
 )
 def test_what_a_reader_is_told_to_write_names_nothing_that_a_file_keeps_to_itself(
@@ -114,16 +114,6 @@ def test_a_method_of_the_public_api(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Context has no 'of_sequense'; the nearest" in refused(capsys, "Context.of_sequense")
 
 
-def test_every_word_of_a_topic_leads_to_places_that_are_there() -> None:
-    places = {f"{kind}/{file}" for kind in (*kinds(), *FOLDERS) for file in modules(kind)}
-    for name, topic in TOPICS.items():
-        assert places.issuperset(topic.places), name
-        for word in (name, *TOPICS[name].also):
-            result = find_pages(word)
-            if isinstance(result, Topic):  # otherwise a file has the name
-                assert [entry.place for entry in result.places][: len(topic.places)] == list(topic.places)
-
-
 def test_topics_lead_where_a_reader_means(capsys: pytest.CaptureFixture[str]) -> None:
     assert "members/longformer" in (sparse := run_show(capsys, "sparse")) and "Strided(3)" in sparse
     halting = run_show(capsys, "halting", "--length", "5")
@@ -138,7 +128,7 @@ def test_topics_lead_where_a_reader_means(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_what_only_speaks_of_a_word_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "memories/compressive" in run_show(capsys, "Rae", "--length", "8")
+    assert "memories/compressive" in run_show(capsys, "Rae")
 
 
 def test_a_missing_name_lists_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,8 +138,11 @@ def test_a_missing_name_lists_the_nearest(capsys: pytest.CaptureFixture[str]) ->
         capsys, "Causal() & Bnad(3)"
     )
     assert "has no keyword 'dept'; the nearest is 'depth'" in refused(capsys, "gpt", "dept=3")
-    assert "keywords such as 'd=3' with 'lsh': only members, tasks and environments have keywords" in refused(
+    assert "wrong arguments in LSH(d=3): missing a required argument: 'heads'. Write LSH(heads, k_dim, " in refused(
         capsys, "lsh", "d=3"
+    )
+    assert "keywords such as 'd=3' with 'sparse': no part or member of this name takes keywords" in refused(
+        capsys, "sparse", "d=3"
     )
 
 
@@ -159,6 +152,72 @@ def test_an_environment_shows_its_first_steps(capsys: pytest.CaptureFixture[str]
     lines = [line.strip() for line in out.splitlines() if "....T" in line]
     assert lines[0] == "o....T" and len(lines) == 4 and "action" in lines[1] and "reward -0.1" in lines[1]
     assert "actions: Discrete(2)" in run_show(capsys, "masked_cartpole")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("band", "2", "0"),
+        ("band(2, 0)",),
+        ("Band", "2", "0"),
+        ("band", "left=2", "right=0"),
+        ("patterns/band", "2", "0"),
+        ("band 2, 0",),
+        ("'Band(2, 0)'",),
+        ("Band(2, right=0)",),
+    ],
+)
+def test_a_pattern_with_numbers_is_drawn_however_it_is_typed(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = run_show(capsys, *words, "--length", "4")
+    assert cells(out, "which keys each query reads")[:4] == ["██ · · ·", "████ · ·", "██████ ·", " ·██████"]
+
+
+def test_a_call_of_a_part_is_shown_with_its_own_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    out = run_show(capsys, "LSH(2, 8, 4, 2)", "--length", "4")
+    assert "heads: int\n" in out and out.count("in round") == 3  # the caption, and a panel for each of the two rounds
+    assert "Causal() &" in run_show(capsys, "Softmax(Causal() & Band(3))", "--length", "6")
+    wrong = {
+        ("LSH(2, x)",): "'x' in 'LSH(2, x)' is not understood; write numbers, texts and parts",
+        ("LSH(2)",): "wrong arguments in LSH(2): missing a required argument: 'k_dim'. Write LSH(heads, k_dim",
+        ("band", "8", "9", "10"): "wrong arguments in Band(8, 9, 10): too many positional arguments. Write Band(left, ",
+        ("Softmax(Foo())",): "Foo in 'Softmax(Foo())' is no part of the library",
+        (
+            "gpt",
+            "4",
+        ): "the member 'gpt' takes keywords and no bare numbers; write for example `kinformer show gpt depth=4`",
+    }
+    for words, message in wrong.items():
+        assert message in refused(capsys, *words)
+
+
+def test_an_expression_names_its_patterns_and_trains(capsys: pytest.CaptureFixture[str]) -> None:
+    out = run_show(capsys, "Causal() & Band(8)")
+    assert "\n  band    Sliding window: " in out and "\n  causal  Causal attention: " in out
+    assert "kinformer train gpt 'pattern=Causal() & Band(8)' --data text=stdlib" in out
+    assert "kinformer train" not in run_show(capsys, "Band(8)")  # a decoder refuses it
+
+
+def test_the_public_classes_list_their_methods(capsys: pytest.CaptureFixture[str]) -> None:
+    out = run_show(capsys, "Attention")
+    methods = out[out.index("\n  methods\n") :].splitlines()[2:]
+    names = [line.split()[0] for line in methods[: methods.index("")] if not line.startswith("    ")]
+    assert names[0] == "forward" and {"start", "forward"} <= set(names) and "extra_repr" not in names
+    assert all(line.strip().partition("  ")[2] for line in methods[: methods.index("")] if not line.startswith("    "))
+    assert "Define the computation performed at every call" not in out
+
+
+def test_members_come_first_and_examples_are_of_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_show(capsys, "transformer_xl", "--length", "64").startswith("members/transformer_xl\nTransformer-XL: ")
+    assert "\n  MLP(16)" in run_show(capsys, "mlp") and "MLP(16)" not in run_show(capsys, "GatedMLP")
+    assert "check_token_positions" not in run_show(capsys, "tokens") and "slopes" in run_show(capsys, "alibi")
+
+
+def test_a_pattern_that_reads_ahead_says_what_a_decoder_does(capsys: pytest.CaptureFixture[str]) -> None:
+    assert who_reads.AHEAD in " ".join(run_show(capsys, "fixed").split())
+    for name in ("causal", "Causal() & Fixed(4, 1)", "bert"):
+        assert who_reads.AHEAD not in " ".join(run_show(capsys, name).split())
 
 
 def test_own_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -226,7 +285,7 @@ def test_a_docstring_is_taken_apart() -> None:
 
 
 def test_no_page_of_a_window_promises_a_cost() -> None:
-    for name in ("band", "block", "dilated", "longformer"):
+    for name in ("patterns/band", "patterns/block", "patterns/dilated", "members/longformer"):
         (page,) = [entry for entry in find_pages(name) if isinstance(entry, Page) and entry.heading.endswith(name)]
         text = " ".join(entry.__doc__ or "" for _, entry in page.main).lower()
         assert not any(word in text for word in ("linear cost", "same cost", "cheap", "faster", "long texts")), name
@@ -259,13 +318,16 @@ def test_numbers_are_those_of_a_loop(text: str) -> None:
 def test_an_expression_is_counted_and_drawn_in_labelled_pieces(capsys: pytest.CaptureFixture[str]) -> None:
     out = run_show(capsys, STRIDED)
     read = parse(STRIDED).matrix(24)
-    assert f"keys per query   {read.sum() / 24:.4g} (1 to 10) of 24" in out
-    shares = re.search(r"work .*: (\S+) at 1,024, (\S+) at 4,096, (\S+) at 16,384 tokens", out)
+    assert "counted on a row of 24 positions" in out
+    assert f"keys per query   {read.sum() / 24:.4g} on average, from 1 to 10" in out
+    parts = [float(number) for number in re.findall(r"(\S+) of the 7.833 keys: ", out)]
+    assert len(parts) == 2 and sum(parts) == pytest.approx(7.833, abs=2e-3)  # the pieces make up the whole
+    shares = re.search(r"computation .*: (\S+) at 1,024, (\S+) at 4,096, (\S+) at 16,384 tokens", out)
     assert shares is not None
     first, second, third = map(float, shares.groups())
     assert 1 > first > second > third > 0  # sparser, the longer the row
-    assert f"{read.float().mean():.1%} of the full matrix" in out and "every earlier position in 2 layers" in out
-    assert "Near(back=8, ahead=0)" in out and "Residue(n=8, back=all, ahead=0)" in out
+    assert f"{read.float().mean():.1%} of all pairs" in out and "every earlier position through 2 layers" in out
+    assert "window (8 back, 0 ahead)" in out and "multiples of 8 (all back, 0 ahead)" in out
     (picture,) = who_reads.pictures(parse(STRIDED), None)
     (panel,) = picture.panels
     assert torch.equal(panel.kind > 0, read)
@@ -275,7 +337,7 @@ def test_an_expression_is_counted_and_drawn_in_labelled_pieces(capsys: pytest.Ca
 
 
 def test_reaching_nothing_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "100.0% of pairs" not in (out := run_show(capsys, "Strided(3)")) and "in any number of layers" in out
+    assert "100.0% of pairs" not in (out := run_show(capsys, "Strided(3)")) and "through any number of layers" in out
     assert count_pattern(Strided(3), 24).reached == pytest.approx(1 / 3)
 
 

@@ -1,8 +1,13 @@
 """Suggestions for unknown names: a synonym, else the nearest name, else all names or a text."""
 
+import re
+from typing import Any
+
 import pytest
 
-from kinformer.core.did_you_mean import suggest_names
+import kinformer as kf
+from kinformer.core.did_you_mean import find_synonym, suggest_names
+from kinformer.members.gpt import gpt
 
 NAMES = ("pairs", "images", "text")
 
@@ -23,3 +28,95 @@ def test_a_synonym_or_the_nearest_name_is_suggested(
     name: str, names: tuple[str, ...], otherwise: str | None, expected: str
 ) -> None:
     assert suggest_names(name, iter(names), otherwise) == expected
+
+
+KEYWORDS = {
+    # Hugging Face
+    "n_layer": "depth",
+    "num_hidden_layers": "depth",
+    "n_head": "heads",
+    "num_key_value_heads": "key_heads",
+    "hidden_size": "d",
+    "intermediate_size": "hidden",
+    "vocab_size": "vocab",
+    "max_position_embeddings": "length",
+    "rope_theta": "base",
+    "hidden_act": "activation",
+    "learning_rate": "lr",
+    "num_train_epochs": "steps",
+    "per_device_train_batch_size": "batch",
+    "gradient_accumulation_steps": "accumulate",
+    "max_grad_norm": "clip",
+    "weight_decay": "decay",
+    "warmup_steps": "warmup",
+    "lr_scheduler_type": "schedule",
+    "eval_dataset": "valid",
+    "output_dir": "out",
+    "max_new_tokens": "steps",
+    "max_length": "length",
+    "num_beams": "beam",
+    "eos_token_id": "stop",
+    "past_key_values": "state",
+    # x-transformers
+    "dim": "d",
+    "num_tokens": "vocab",
+    "max_seq_len": "length",
+    "attn_dropout": "dropout",
+    "attn_kv_heads": "key_heads",
+    "dim_head": "head_dim",
+    "rotary_pos_emb": "position",
+    "attn_flash": "impl",
+    # PyTorch
+    "d_model": "d",
+    "nhead": "heads",
+    "dim_feedforward": "hidden",
+    "norm_first": "norm",
+    "layer_norm_eps": "eps",
+    "num_encoder_layers": "depth",
+}
+
+
+@pytest.mark.parametrize("word", KEYWORDS)
+def test_words_of_other_libraries_have_a_name_here(word: str) -> None:
+    assert find_synonym(word, set(KEYWORDS.values())) == KEYWORDS[word]
+
+
+@pytest.mark.parametrize(
+    ("function", "word", "end"),
+    [
+        ("generate", "max_length", "use 'steps' instead"),
+        ("generate", "attention_mask", "use 'tokens' instead: -1 marks padding, on the left of a prompt"),
+        ("generate", "num_return_sequences", "repeat the prompt with tokens.repeat(n, 1)"),
+        ("generate", "top_q", "the nearest is 'top_p'"),
+        ("fit", "num_epochs", "use 'steps' instead: steps = epochs * training tokens / (batch * length)"),
+        ("fit", "max_steps", "use 'steps' instead"),
+        ("fit", "train_dataset", "use 'data' instead"),
+        ("fit", "bf16", "use 'precision' instead"),
+        ("fit", "gradient_checkpointing", "use 'checkpointing' instead"),
+        ("fit", "disable_tqdm", "use 'progress' instead"),
+        ("gpt", "window_size", "there are d, depth, dropout, head_dim, heads, init, length, norm, pattern"),
+        ("llama", "num_key_value_heads", "use 'key_heads' instead"),
+        ("llama", "epochs", "there are"),
+    ],
+)
+def test_an_unknown_keyword_of_a_verb_or_a_member_is_answered(function: str, word: str, end: str) -> None:
+    model = gpt(d=8, depth=1, heads=2)
+    arguments: tuple[Any, ...] = {"generate": (model, [1], 1), "fit": (model, "text=stdlib")}.get(function, ())
+    with pytest.raises(TypeError, match=re.escape(f"no keyword {word!r}; {end}")):
+        getattr(kf, function)(*arguments, **{word: 1})
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("AutoModelForCausalLM", "load"),
+        ("from_pretrained", "load"),
+        ("Trainer", "fit"),
+        ("TransformerWrapper", "LM"),
+        ("Decoder", "Stack"),
+        ("scaled_dot_product_attention", "attend"),
+    ],
+)
+def test_names_of_other_libraries_lead_to_public_names(name: str, instead: str) -> None:
+    with pytest.raises(AttributeError, match=f"^kinformer has no public name '{name}'; use '{instead}' instead$"):
+        getattr(kf, name)

@@ -19,6 +19,7 @@ from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.core.request import Request
 from kinformer.core.state import fork, leaves, reset, select, share_positions
+from kinformer.members.gpt import gpt
 from kinformer.nn.attention import Attention
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.mechanisms.softmax import Softmax
@@ -465,3 +466,56 @@ def test_a_promise_of_a_call_says_nothing_of_a_source_that_is_kept():
     state = layer(x, layer.start(1, 5), ctx).state
     plain = layer(x, state, Context(torch.tensor([[1]]), run=True)).y
     torch.testing.assert_close(layer(x, state, Context(torch.tensor([[1]]), run=True, full=True)).y, plain)
+
+
+# Spent states --------------------------------------------------------------------------------------------------------
+
+
+def window_layer():
+    """A ring of four slots: a later step overwrites a key that an earlier state still counts on."""
+    layer, x = Attention(QKV(8, 2), Softmax(Causal() & Band(3))).eval(), torch.randn(1, 8, 8)
+    return layer, x, layer(x).y
+
+
+@torch.no_grad()
+def test_a_state_that_a_later_call_has_written_into_is_refused():
+    layer, x, whole = window_layer()
+    first = layer(x[:, :6], layer.start(1, 8)).state
+    kept = fork(first)
+    second = layer(x[:, 6:7], first)
+    for spent in (first, first):
+        with pytest.raises(ValueError, match=r"^this decoding state is spent: .* call kf\.fork\(state\) before"):
+            layer(x[:, 6:7], spent)
+    torch.testing.assert_close(layer(x[:, 7:], second.state).y, whole[:, 7:])
+    torch.testing.assert_close(layer(x[:, 6:7], kept).y, whole[:, 6:7])
+
+
+@torch.no_grad()
+def test_a_model_s_state_that_was_passed_on_is_refused():
+    model, rows = gpt(d=8, depth=2, heads=2, vocab=11).eval(), torch.arange(6)[None]
+    state = model.logits(rows[:, :4], model.start(1, 6)).state
+    model.logits(rows[:, 4:], state)
+    with pytest.raises(ValueError, match="this decoding state is spent"):
+        model.logits(rows[:, 4:], state)
+
+
+def test_with_gradients_nothing_is_written_so_a_state_may_be_used_again():
+    layer, x, whole = window_layer()
+    state = layer(x[:, :6], layer.start(1, 8)).state
+    for _ in range(2):
+        torch.testing.assert_close(layer(x[:, 6:7], state).y, whole[:, 6:7])
+
+
+@torch.no_grad()
+def compiled_steps_between_others() -> float:
+    layer, x, whole = window_layer()
+    step = torch.compile(layer, backend="eager")
+    out, worst = layer(x[:, :4], layer.start(1, 8)), 0.0
+    for n in range(4, 8):
+        out = (step if n % 2 else layer)(x[:, n : n + 1], out.state)
+        worst = max(worst, float((out.y - whole[:, n : n + 1]).abs().max()))
+    return worst
+
+
+def test_compiled_steps_between_others_are_no_false_alarm():
+    assert unhooked(f"{__name__}:{compiled_steps_between_others.__name__}") < 1e-6

@@ -3,7 +3,8 @@
 import torch
 from torch import nn
 
-from kinformer.core.layer import Context, Layer, Out, PerToken, Want, add_prefix, entries_under
+from kinformer.core.layer import Context, Layer, Out, PerToken, Want
+from kinformer.core.sublayer_names import add_prefix, entries_under
 from kinformer.nn.blocks.pre_norm import PreNorm
 from kinformer.nn.depth.stack import Stack
 

@@ -40,7 +40,7 @@ WRONG = {
     "Band(2.5)": "'2.5' .* is not understood",
     "Band(-3)": "contains no key",
     "Band()": r"wrong arguments in Band\(\): missing 1 .* 'left'\. Write Band\(left, right\)$",
-    "Band(window=3)": r"wrong arguments in Band\(window=3\): .* 'window'\. Write Band\(left, right\)$",
+    "Band(window=3)": r"wrong arguments in Band\(window=3\): .*; use 'left' instead\. Write Band\(left, right\)$",
     "Causal() & Band": "'Band' .* is not understood; write patterns with their numbers in brackets",
     "Causal() and Band(3)": "'Causal.. and Band.3.' .* is not understood; .* join them with & | ~",
     "Band(3": "does not parse",

@@ -181,7 +181,7 @@ def test_queries_without_positions_stand_where_the_last_keys_do() -> None:
 @pytest.mark.usefixtures("unchecked")
 def test_what_does_not_fit_is_said_in_a_line() -> None:
     layer, x = Attention(QKV(8, 2), Softmax(Causal())), torch.randn(2, 4, 8)
-    with pytest.raises(ValueError, match=r"x has shape \[4, 8\], expected a tensor \[B, T, D\]"):
+    with pytest.raises(ValueError, match=r"x has shape \[4, 8\], expected a floating tensor \[B, T, D\]"):
         layer(x[0])
     with pytest.raises(ValueError, match=r"ctx.pos has shape \[1, 4\], expected \[2, 4\]"):
         layer(x, None, Context(torch.arange(4)[None]))

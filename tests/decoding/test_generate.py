@@ -4,6 +4,7 @@ import itertools
 import warnings
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch import Tensor, nn
@@ -458,6 +459,28 @@ def test_a_function_says_which_rows_have_ended(model: LM, beam: int) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "prompt", [[1, 2, 3], (1, 2, 3), range(1, 4), torch.tensor([1, 2, 3]), numpy.array([1, 2, 3]), [[1, 2, 3]]]
+)
+def test_a_list_of_ids_is_one_prompt(model: LM, prompt: Any) -> None:
+    expected = generate(model, torch.tensor([[1, 2, 3]]), 5, temperature=0)
+    assert torch.equal(generate(model, prompt, 5, temperature=0), expected)
+
+
+def test_lists_of_ids_are_padded_on_the_left(model: LM) -> None:
+    expected = generate(model, torch.tensor([[-1, -1, 4], [6, 0, 2]]), 5, temperature=0)
+    assert torch.equal(generate(model, [[4], [6, 0, 2]], 5, temperature=0), expected)
+
+
+def test_a_seed_counts_up_row_by_row(model: LM) -> None:
+    prompts = torch.tensor([[1, 2], [1, 2], [6, 0]])
+    tokens = generate(model, prompts, 12, seed=7)
+    assert torch.equal(tokens, generate(model, prompts, 12, seed=[7, 8, 9])) and not torch.equal(tokens[0], tokens[1])
+    for row, prompt in enumerate(prompts):
+        assert torch.equal(generate(model, prompt, 12, seed=7 + row)[0], tokens[row])
+    assert generate(model, prompts, 2, seed=2**64 - 1).shape == (3, 4)
+
+
 def test_a_seed_for_each_row_draws_what_it_draws_of_the_row_alone(model: LM) -> None:
     prompts, seeds = [[4], [1, 2, 3, 4, 5], [6, 0, 2], [4]], [3, 1, 7, 8]
     padded = torch.tensor([[-1] * (5 - len(p)) + p for p in prompts])
@@ -517,6 +540,7 @@ WRONG = {
     "T = 0": dict(tokens=torch.zeros(1, 0, dtype=torch.long)),
     "row 1 of the prompt ends with padding": dict(tokens=torch.tensor([[1, 2], [3, -1]])),
     "the prompt has no token ids: got torch.float32, expected integers": dict(tokens=torch.tensor([[1.0, 2.0]])),
+    "the prompt is empty": dict(tokens=[]),
     f"the prompt has an unknown token id: got {VOCAB}, expected 0 to {VOCAB - 1}": dict(tokens=torch.tensor([[VOCAB]])),
     "tokens=None needs source= and a model with a begin token": dict(tokens=None),
 }

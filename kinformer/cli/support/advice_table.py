@@ -2,10 +2,10 @@
 
 import re
 
-from rich.console import Console
 from rich.table import Table
 
 from kinformer.cli.options import WIDTH
+from kinformer.cli.support.console import plain_console
 from kinformer.cli.support.docstrings import doc
 from kinformer.lab.advise.estimates import quality
 from kinformer.lab.advise.ranking import BASELINE, Advice, Fit
@@ -17,7 +17,7 @@ def print_advice(advice: Advice) -> None:
 
     advice: the ranked members (named models) for one task.
     """
-    console = Console(width=None if Console().is_terminal else WIDTH, highlight=False, markup=False)
+    console = plain_console(width=None if plain_console().is_terminal else WIDTH)
     console.print(
         f"task {advice.task}, rows of {advice.length:,} tokens of {advice.data.name}, batch size "
         f"{advice.batch:,}, {size(advice.room)} of memory; members with the fewest multiplications come first"

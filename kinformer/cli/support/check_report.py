@@ -7,21 +7,22 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from rich.console import Console
 from torch import Tensor
 
 from kinformer.checkpoint.atomic_files import write
+from kinformer.cli.support.console import plain_console
 from kinformer.cli.support.run_folder import make_folder
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.pattern import Pattern
 from kinformer.core.task import Task
-from kinformer.lab.cost.growth import Growth, measure, power
+from kinformer.lab.cost.growth import Growth, growth_text, measure
 from kinformer.lab.errors import FAILED, UserError, from_user
+from kinformer.lab.member_choice import find_member_function
 from kinformer.lab.plot import Plot, PlotLine
 from kinformer.laws.check import TimeIsUp, limit_time, verdicts
 from kinformer.laws.pattern import matrix
 from kinformer.laws.support.layer_forms import forms
-from kinformer.laws.support.parts_file import PartsFile, Unreadable, read_parts, title_of, with_article
+from kinformer.laws.support.parts_file import ABOUT_CODE, PartsFile, Unreadable, read_parts, title_of, with_article
 from kinformer.laws.support.subject import Subject
 from kinformer.laws.support.verdicts import JudgedPart, Verdict, laws
 from kinformer.pages.plots import save_plots
@@ -39,8 +40,7 @@ def check_plots(patterns: dict[str, Tensor], growth: Growth) -> list[Plot]:
     images = [Plot(name, "key", "query", image=matrix.tolist()) for name, matrix in [*patterns.items()][:MOST]]
     if not growth.lines():
         return images
-    exponent, xlabel = power(growth.seconds), "tokens in a row"
-    title = "" if exponent is None else f"time grows as length^{exponent:.1f}"
+    title, xlabel = growth_text(growth.seconds, "time"), "tokens in a row"
     time = [PlotLine(growth.lengths, growth.seconds, "", "o-")]
     space = [PlotLine(growth.lengths, growth.saved_bytes, "saved for gradients", "o-")]
     if growth.state:
@@ -54,40 +54,44 @@ LENGTH, HEADS = 24, 4
 HINT_LENGTH = 64  # positions on which a pattern is compared with its own reach() and capacity()
 
 
-def judge_file(file: str, law: list[str] | None, seconds: float, out: Path | None) -> int:
-    """Test the examples of a file by the laws, print a report, and return the exit code.
+def judge_target(target: str, member: str | None, law: list[str] | None, seconds: float, out: Path | None) -> int:
+    """Test a file or a trained model by the laws, print a report, and return the exit code.
 
-    file: path of a Python file with EXAMPLES.
+    target: path of a Python file with EXAMPLES, FILE.py:Name for one of its parts, or the folder of a trained model.
+    member: the user's own member that built the trained model, as FILE.py:NAME; None for a member of the library.
     law: names of the laws to test; all laws if None or empty.
     seconds: time limit for the import, for each law and for the measurement of time and memory.
     out: folder for report.txt and picture.png; no files are written if None.
 
     A law is a property that parts (building blocks of models) are tested for. Returns 1 if a law is broken or its test
-    ran out of time, otherwise 0. Errors: UserError for an unknown law, a file or examples that cannot be read in time,
-    and examples that no law applies to.
+    ran out of time, otherwise 0; a learnability probe never counts. Errors: UserError for an unknown law, a file or
+    examples that cannot be read in time, and examples that no law applies to.
     """
     for name in law or ():
         if name not in laws():
             raise UserError(f"there is no law {name!r}{suggest_names(name, laws())}")
-    report = CheckReport(Console(soft_wrap=True, highlight=False, markup=False))
+    report = CheckReport(plain_console(soft_wrap=True))
     try:
-        with limit_time(seconds), from_user(Unreadable):
-            parts_file = read_parts(file)
+        with limit_time(seconds), from_user(Unreadable, LookupError):
+            parts_file = read_parts(target, find_member_function(member) if member else None)
     except TimeIsUp as error:
         raise UserError(
-            f"{file} took more than {seconds:g} s to import and to build its examples. Give --seconds a larger number"
+            f"{target} took more than {seconds:g} s to import and to build its examples. Give --seconds a larger number"
         ) from error
     report.say(f"{_headline(parts_file)}\n", "bold")
     judged: list[Verdict] = []
     growth = Growth()
+    names = parts_file.laws_among(tuple(law or laws()))
     with report.console.status("") as status:
-        for verdict in verdicts(parts_file.examples, tuple(law or laws()), seconds, status.update):
+        for verdict in verdicts(parts_file.examples, names, seconds, status.update):
             judged.append(verdict)
-            report.verdict(verdict)
+            if verdict.end != "nothing" and not verdict.is_probe:
+                report.verdict(verdict)
         if not law and not any(each.law == "runs" and each.is_failure for each in judged):
             status.update("time and memory")
             growth = _measure_growth(parts_file.examples[0], seconds)
-    for line in _unjudged_lines(judged):
+    report.probes([verdict for verdict in judged if verdict.is_probe and verdict.end != "nothing"])
+    for line in _untested_lines(judged, parts_file):
         report.say(line)
     drawings = _draw_patterns(parts_file)
     report.drawings(drawings)
@@ -99,7 +103,7 @@ def judge_file(file: str, law: list[str] | None, seconds: float, out: Path | Non
     if out is not None:
         _save_report(out, report, drawings, growth)
     if not law and all(each.end == "nothing" for each in judged):
-        raise UserError(f"no law applies to the examples of {file}. Add an example that uses the part to EXAMPLES")
+        raise UserError(f"no law applies to the examples of {target}. Add an example that uses the part to EXAMPLES")
     return FAILED if any(each.is_failure for each in judged) else 0
 
 
@@ -124,6 +128,21 @@ class CheckReport:
         declared = "breaks: " if verdict.end == "declared" else ""
         self.say(f"{mark} {verdict.law:<20}{declared}{verdict.text}", style)
 
+    def probes(self, verdicts: list["Verdict"]) -> None:
+        """Print the results of learnability probes, which never fail a check.
+
+        verdicts: the results.
+        """
+        if not verdicts:
+            return
+        self.say("\nlearnability probe: a tiny copy of the model is trained; a finding is no failure", "bold")
+        for verdict in verdicts:
+            if verdict.end in ("broken", "slow"):
+                self.say(f"? {verdict.law:<20}{verdict.text}", "yellow")
+                self.say("  Note: a model that trains well may need another learning rate, width or number of steps.")
+            else:
+                self.verdict(verdict)
+
     def drawings(self, patterns: dict[str, tuple[Any, int]]) -> None:
         """Draw attention patterns with characters.
 
@@ -137,6 +156,8 @@ class CheckReport:
 
 
 def _headline(parts_file: PartsFile) -> str:
+    if parts_file.module is None:
+        return f"{parts_file.path}: a trained {title_of(parts_file.examples[0])}"
     titles = dict.fromkeys(f"{title_of(example)}, {with_article(example.kind)}" for example in parts_file.examples)
     count = len(parts_file.examples)
     return f"{parts_file.path}: {'; '.join(titles)}; {count} example{'s' if count > 1 else ''}"
@@ -182,27 +203,34 @@ def _measure_growth(example: JudgedPart, seconds: float) -> Growth:
         return Growth()  # the laws have reported what is wrong with it
 
 
-def _unjudged_lines(verdicts: list["Verdict"]) -> list[str]:
-    """The cases that laws skipped although they hold: a line for each reason."""
-    places: dict[str, list[str]] = {}
+def _untested_lines(verdicts: list["Verdict"], parts_file: PartsFile) -> list[str]:
+    """The laws, and the uses of a part, that were not tested: a line for each reason."""
+    cases: dict[str, list[str]] = {}
     for verdict in verdicts:
+        if verdict.end == "nothing":
+            cases.setdefault(verdict.text, []).append(verdict.law)
         for place, why in verdict.unjudged if verdict.end == "holds" else ():
-            places.setdefault(f"{place}: {why}" if place else why, []).append(verdict.law)
-    lines = [f"not tested: {why} ({', '.join(laws)})" for why, laws in places.items()]
-    return ["", *lines] if lines else []
+            cases.setdefault(why, []).append(f"{verdict.law} ({place})" if place else verdict.law)
+    if parts_file.module is None:
+        cases["these laws are about the code of a member; check its file"] = [*ABOUT_CODE]
+    lines = [f"- {', '.join(dict.fromkeys(laws))}: {why}" for why, laws in cases.items()]
+    return ["", "not tested, and why:", *lines] if lines else []
 
 
 def _summary(verdicts: list["Verdict"]) -> str:
-    wrong = [verdict.law for verdict in verdicts if verdict.end == "broken"]
-    slow = [verdict.law for verdict in verdicts if verdict.end == "slow"]
-    good = sum(verdict.end == "holds" for verdict in verdicts)
+    strict = [verdict for verdict in verdicts if not verdict.is_probe]
+    wrong = [verdict.law for verdict in strict if verdict.end == "broken"]
+    slow = [verdict.law for verdict in strict if verdict.end == "slow"]
+    probes = [verdict.law for verdict in verdicts if verdict.is_probe and verdict.end in ("broken", "slow")]
+    good = sum(verdict.end == "holds" for verdict in strict)
     declared = [verdict.law for verdict in verdicts if verdict.end == "declared"]
     nothing = [verdict.law for verdict in verdicts if verdict.end == "nothing"]
     text = f"{good} law{'s' if good != 1 else ''} hold{'' if good != 1 else 's'}"
     text += f", {len(declared)} declared as broken in breaks ({', '.join(declared)})" if declared else ""
     text += f", {len(wrong)} broken: {', '.join(wrong)}" if wrong else ", none is broken"
     text += f", {len(slow)} out of time: {', '.join(slow)}" if slow else ""
-    return text + (f", without a case to test: {', '.join(nothing)}" if nothing else "")
+    text += f", {len(nothing)} not tested: {', '.join(nothing)}" if nothing else ""
+    return text + (f"; note on learnability: {', '.join(probes)}" if probes else "")
 
 
 def _save_report(out: Path, report: CheckReport, drawings: dict[str, tuple[Any, int]], growth: Growth) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+import torch
+
 from kinformer.core.memory import MemoryCost
 from kinformer.core.model import Forecaster
 from kinformer.lab.byte_units import size
@@ -13,22 +15,30 @@ from kinformer.lab.cost.cost import Cost
 from kinformer.lab.cost.free_memory import free_memory
 from kinformer.lab.cost.temporal_range import TemporalRange
 
+CPU = torch.device("cpu")
 
-def print_json(text: str, model: Any, measured: Cost, batch: int, length: int) -> None:
+
+def print_json(text: str, measured: Cost, device: torch.device = CPU, precision: str = "float32") -> None:
     """Print the cost of training a member as JSON.
 
     text: the member as the user writes it.
-    model: the model; it is not used.
     measured: the measured cost.
-    batch: rows of a batch; the number is not used.
-    length: tokens of a row; the number is not used.
+    device, precision: the device and the number format of the measurement.
     """
     memories = {name: {**part._asdict(), "pairs": part.pairs} for name, part in measured.memories.items()}
-    details = {"step_flops": measured.step_flops, "memories": memories}
+    details = {"step_flops": measured.step_flops, "memories": memories, "device": str(device), "precision": precision}
     print(json.dumps({"member": text, **asdict(measured), **details}, indent=2))
 
 
-def print_table(text: str, model: Any, measured: Cost, batch: int, length: int) -> None:
+def print_table(
+    text: str,
+    model: Any,
+    measured: Cost,
+    batch: int,
+    length: int,
+    device: torch.device = CPU,
+    precision: str = "float32",
+) -> None:
     """Print the cost of training a member as a table with one quantity per line.
 
     text: the member as the user writes it.
@@ -36,17 +46,18 @@ def print_table(text: str, model: Any, measured: Cost, batch: int, length: int) 
     measured: the measured cost.
     batch: rows of a batch.
     length: tokens of a row.
+    device, precision: the device and the number format of the measurement.
     """
     series = isinstance(model, Forecaster)  # a forecaster fixes the length of its windows
     each = f"({model.context:,} known + {model.horizon:,} forecast rows)" if series else f"{length:,} tokens"
-    print(f"{text}, batches of {batch:,} x {each}")
+    print(f"{text}, batches of {batch:,} x {each}, {precision} on {device}")
     state = "none: the model reads a whole row at once" if measured.state is None else f"{size(measured.state)} per row"
     rows = {
         "parameters": f"{measured.parameters:,} ({size(measured.weights)} with buffers)",
         "forward pass": f"{_gigaflops(measured.flops)} (additions and multiplications)",
         "training step": _gigaflops(measured.step_flops),
         "activations": size(measured.activations),
-        "memory": _memory_text(measured, free_memory()),
+        "memory": _memory_text(measured, device),
         "decoding state": state,
         "executors": "; ".join(_readers_by_layer(measured)) or "none: its mechanisms compute attention themselves",
         **({} if measured.temporal_range is None else {"temporal range": _range_text(measured.temporal_range)}),
@@ -60,9 +71,10 @@ def _gigaflops(flops: int) -> str:
     return f"{flops / 1e9:,.4g} GFLOP"
 
 
-def _memory_text(measured: Cost, free_bytes: int | None) -> str:
+def _memory_text(measured: Cost, device: torch.device) -> str:
     whole = "" if measured.process is None else f", {size(measured.process)} for the whole process"
-    free = "" if free_bytes is None else f"; {size(free_bytes)} free on this machine"
+    free_bytes, place = free_memory(device), "this machine" if device.type == "cpu" else device
+    free = "" if free_bytes is None else f"; {size(free_bytes)} free on {place}"
     return f"{size(measured.peak)} for tensors at peak{whole}{free}"
 
 

@@ -36,7 +36,7 @@ def open_datastore(store: Path, exact: bool = False) -> Datastore:
 
 
 def find_neighbours(
-    store: Path, prompt: str, k: int, exact: bool, model: Path | None, device: str | None, member: str | None
+    store: Path, prompt: str, k: int, exact: bool, reader: tuple[Path | None, str | None, str | None, str]
 ) -> list[dict[str, Any]]:
     """Find the keys of a datastore that are nearest to a prompt, with the texts around them.
 
@@ -44,31 +44,31 @@ def find_neighbours(
     prompt: the text; the model's hidden state at its last token is compared with the keys.
     k: number of nearest keys to find.
     exact: compare with every key, instead of a search with the index.
-    model: folder of the model; if None, the folder that is recorded in the datastore.
-    device: name of the device for the model; the default device if None.
-    member: the user's own member that built the model, as FILE.py:NAME; None for a member of the library.
+    reader: the model: its folder, or None for the folder that is recorded in the datastore; and the user's own member,
+        the device and the precision, as for `load_model`.
 
     Returns a dictionary for each key that was found, the nearest first. Errors: UserError if the model cannot be found
     or is not the datastore's model, if the prompt is empty, or if no key is found.
     """
     opened = open_datastore(store, exact)
-    home = model or opened.home(store)
+    folder, member, device, precision = reader
+    home = folder or opened.home(store)
     if home is None:
         where = (
             f"it is no longer in {opened.manifest.home}" if opened.manifest.home else "the datastore records no folder"
         )
         raise UserError(f"cannot find the model of {store}: {where}. Give its folder with --model DIR")
-    reader = load_model(home, member, device)
+    model = load_model(home, member, device, precision=precision)
     with from_user(ValueError):
-        opened.check(reader)
-    spelled, text = tokenizer_of_model(reader), prompt.encode(errors="surrogateescape")
+        opened.check(model)
+    spelled, text = tokenizer_of_model(model), prompt.encode(errors="surrogateescape")
     tokens = spelled.encode(text)[-opened.manifest.parts[0].length :]
     if not tokens:
         raise UserError("--prompt is empty: expected at least one token. Give --prompt TEXT")
     with print_warnings():
-        warn_of_loss(reader, [text])
-    with from_user(ValueError, LookupError), evaluating(reader):
-        states = Tap(reader, opened.tap)(torch.tensor([tokens], device=device_of(reader))).states
+        warn_of_loss(model, [text])
+    with from_user(ValueError, LookupError), evaluating(model):
+        states = Tap(model, opened.tap)(torch.tensor([tokens], device=device_of(model))).states
         neighbours = opened.search(states[0, -1:], k)
     rows = _neighbour_rows(opened, spelled, *(x[0].tolist() for x in neighbours))
     if not rows:

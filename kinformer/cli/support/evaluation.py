@@ -112,14 +112,6 @@ def value_of_all_layers(model: Any, data: Any, split: str, limit: int | None, re
         return score_model(model, data, split, limit, reading).value
 
 
-def _share_of_text(data: Any, split: str) -> str:
-    """The share of a split in its text, in words; "" for other data."""
-    if not isinstance(data, TextData):
-        return ""
-    part, every = data.part(split), len(data.train) + len(data.valid) + len(data.test)
-    return f", which is {len(part.tokens):,} of its {every:,} {part.unit}"
-
-
 def score_model(model: Any, data: Any, split: str, limit: int | None, reading: dict[str, Any]) -> Measurement:
     """Measure a model on a split of data.
 
@@ -156,16 +148,33 @@ def _reporting(batches: Iterable[Any], on_progress: Callable[[int], None]) -> It
         yield batch
 
 
-def sentence(data: Any, split: str, score: dict[str, Any]) -> str:
-    """Return the score of a model on a split as one sentence.
+def score_table(data: Any, scores: dict[str, dict[str, Any]]) -> list[str]:
+    """Return the scores of a model as the lines of a table, with a column for each split.
 
     data: the data.
-    split: "train", "valid" or "test".
-    score: the score as `evaluate_split` returns it.
+    scores: for each split, its score as `evaluate_split` returns it.
     """
-    named = {name: score[name] for name in ("perplexity",) if name in score} | score["others"]
-    named_values = "".join(f", {name} {value:.3f}" for name, value in named.items())
-    source = f"{score['count']:,} predictions on {split} of {data.name}{_share_of_text(data, split)}"
-    source += f"; measured on {score['measured']}" if "measured" in score else ""
-    levels = "; ".join(f"{name} {value:.4f}" for name, value in score["levels"].items())
-    return f"{score['value']:.4f} {score['metric']['name']}{named_values}; {source}{levels and f' ({levels})'}"
+    first = next(iter(scores.values()))
+    better = "lower" if first["metric"]["better"] == "less" else "higher"
+    rows = [(first["metric"]["name"], [f"{score['value']:.4f}" for score in scores.values()], f"{better} is better")]
+    if "perplexity" in first:
+        rows.append(("perplexity", [f"{score['perplexity']:.3f}" for score in scores.values()], ""))
+    for kind, digits, note in (("others", 3, ""), ("levels", 4, "for comparison")):
+        for name in first[kind]:
+            rows.append((name, [f"{score[kind].get(name, math.nan):.{digits}f}" for score in scores.values()], note))
+    rows.append(("predictions", [f"{score['count']:,}" for score in scores.values()], ""))
+    if isinstance(data, TextData):
+        whole = sum(len(getattr(data, name)) for name in ("train", "valid", "test"))
+        parts = [data.part(split) for split in scores]
+        rows.append((parts[0].unit, [f"{len(part.tokens):,}" for part in parts], f"the whole text has {whole:,}"))
+    names, columns, notes = zip(*rows, strict=True)
+    sizes = [max(map(len, column)) for column in zip(scores, *columns, strict=True)]
+    wide = max(map(len, names))
+
+    def line(name: str, cells: Iterable[str], note: str = "") -> str:
+        numbers = "  ".join(f"{cell:>{size}}" for cell, size in zip(cells, sizes, strict=True))
+        return f"  {name:<{wide}}  {numbers}  {note}".rstrip()
+
+    lines = [line("", scores), *map(line, names, columns, notes)]
+    measured = dict.fromkeys(score["measured"] for score in scores.values() if "measured" in score)
+    return [*lines, *(f"  measured on {text}" for text in measured)]

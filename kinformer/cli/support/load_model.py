@@ -1,14 +1,17 @@
 """Loading of a trained model from its folder, with changed keywords if its weights allow them."""
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from kinformer.checkpoint.checkpoint import MemberNeeded, keywords_of, load
 from kinformer.cli.errors import print_warnings
-from kinformer.cli.support.training import parse_device
+from kinformer.cli.support.device_choice import parse_device
 from kinformer.core.keyword_conditions import check_used
 from kinformer.core.keywords import as_texts, parse_keywords
 from kinformer.core.model import display_name
@@ -19,9 +22,28 @@ from kinformer.models.continuous_cache import ContinuousCache
 from kinformer.models.lm import LM
 from kinformer.models.spalm import SPALM
 
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}  # of autocast, by the names of --precision
+
+
+def device_and_autocast(on: str | None, precision: str) -> tuple[torch.device, AbstractContextManager[Any]]:
+    """Return the device of --device, and the context of computations in the format of --precision.
+
+    on: name of the device; the default device if None.
+    precision: "fp32", "bf16" or "fp16".
+
+    Errors: UserError if this machine has no such device.
+    """
+    device = parse_device(on)
+    return device, nullcontext() if precision == "fp32" else torch.autocast(device.type, DTYPES[precision])
+
 
 def load_model(
-    folder: Path, member: str | None, on: str | None = None, keywords: Iterable[str] = (), datastore: Path | None = None
+    folder: Path,
+    member: str | None,
+    on: str | None = None,
+    keywords: Iterable[str] = (),
+    datastore: Path | None = None,
+    precision: str = "fp32",
 ) -> Any:
     """Load a trained model from its folder, and print warnings on stderr.
 
@@ -30,8 +52,10 @@ def load_model(
     on: name of the device; the default device if None.
     keywords: keywords to change, such as "memory=512". The model is built again with them and gets the trained weights.
     datastore: the new folder of the datastore that a `spalm` model was trained with, if it has moved.
+    precision: number format of the model's matrix products, "fp32", "bf16" or "fp16".
 
-    Errors: UserError if the model cannot be loaded, its weights are not finite, or they do not fit the keywords.
+    Errors: UserError if the device does not exist, if the model cannot be loaded, or if its weights are not finite or
+    do not fit the keywords.
     """
     device = parse_device(on)
     with from_user(ValueError, OSError), print_warnings():
@@ -48,7 +72,26 @@ def load_model(
     function = function or find_member_function(model.member.name)
     with from_user(TypeError):
         changed = parse_keywords(function, tuple(keywords))
-    return (_rebuild(model, function, changed) if changed else model).to(device)
+    model = (_rebuild(model, function, changed) if changed else model).to(device)
+    return model if precision == "fp32" else with_autocast(model, DTYPES[precision])
+
+
+def with_autocast(model: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """Return a model whose public methods compute under autocast.
+
+    Computations outside of the model, such as the search in a datastore, keep their full precision.
+
+    model: the model; its class becomes a subclass.
+    dtype: number format of its matrix products.
+    """
+    cls, device = type(model), next(model.parameters()).device.type
+    methods = {
+        name: torch.autocast(device, dtype)(method)
+        for name, method in inspect.getmembers_static(cls, inspect.isfunction)
+        if not name.startswith("_") and (name == "forward" or not hasattr(nn.Module, name))
+    }
+    model.__class__ = type(cls.__name__, (cls,), methods)
+    return model
 
 
 def _refuse_spoiled(folder: Path, model: Any) -> None:

@@ -19,19 +19,23 @@ from kinformer.lab.member_choice import MemberChoice
 from kinformer.lab.train.member_fit import longest_row
 
 
-def measure_in_new_process(choice: MemberChoice, batch: int, length: int) -> dict[str, Any]:
+def measure_in_new_process(
+    choice: MemberChoice, batch: int, length: int, device: str = "cpu", precision: str = "float32"
+) -> dict[str, Any]:
     """Run `kinformer cost` in a new process, and return the numbers that it prints.
 
     choice: the member.
     batch: rows of a batch.
     length: tokens of a row.
+    device, precision: the device and the number format to measure with.
 
     Nothing has run in that process before, so its memory is the memory of the training. Returns the fields of
     `lab.cost.Cost` by name. Errors: UserError with the message of that process if it fails.
     """
     name = choice.name if ".py:" in choice.name else name_of(choice.function)
     rows = [] if decides_length(build_without_numbers(choice)) else ["--length", str(length)]
-    words = [name, *as_texts(choice.keywords), "--batch", str(batch), *rows, "--json"]
+    words = [name, *as_texts(choice.keywords), "--batch", str(batch), *rows, "--json", "--device", device]
+    words += ["--precision", precision]
     # -P keeps files of the working folder from shadowing modules, unless that folder is already on this sys.path
     safely = [] if {"", os.getcwd()} & {*sys.path} else ["-P"]
     command = [sys.executable, *safely, "-m", "kinformer.cli", "cost", *words]
@@ -68,5 +72,6 @@ class MemberCost:
         """
         # rows of data other than text already include the predicted last token
         ends = predicts_last(model) and not isinstance(job.data, TextData)
-        numbers = measure_in_new_process(choice, job.settings.batch, longest_row(job.data, job.settings) - int(ends))
+        length = longest_row(job.data, job.settings) - int(ends)
+        numbers = measure_in_new_process(choice, job.settings.batch, length, str(job.device), job.settings.precision)
         return cls(numbers["step_flops"], numbers["state"], numbers["process"] or numbers["peak"])

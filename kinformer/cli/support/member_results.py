@@ -10,7 +10,7 @@ from kinformer.checkpoint.checkpoint import load
 from kinformer.checkpoint.model_files import BEST
 from kinformer.cli.support.evaluation import score_model
 from kinformer.cli.support.member_cost import MemberCost
-from kinformer.cli.support.trials import Trial
+from kinformer.cli.support.trials import PointResult, Trial
 from kinformer.lab.compare.lengths import against_length
 from kinformer.lab.compare.samples import MemberSample, draw_sample
 from kinformer.lab.errors import from_user
@@ -27,17 +27,17 @@ def measure_member(
     done: Mapping[str, History],
     split: str,
     out: Path,
-    tried: Mapping[str, float | None],
+    points: Sequence[PointResult],
     cost: MemberCost,
 ) -> MemberResult:
     """Return the results of one member of a comparison, averaged over its seeds.
 
-    trials: the trainings of the member at its best learning rate, one for each seed. The best checkpoint of the first
-        one generates the sample text.
+    trials: the trainings of the member at its best point of the grid, one for each seed. The best checkpoint of the
+        first one generates the sample text.
     done: the history (all measurements) of each training, by the name of its trial.
     split: the split whose metric is reported.
     out: the folder of the comparison.
-    tried: the mean validation metric of each learning rate that was tried, by the rate as text.
+    points: the result at each point of the grid.
     cost: the measured cost of training the member.
     """
     first, history = trials[0], done[trials[0].name]
@@ -66,7 +66,8 @@ def measure_member(
         shown=_caption(model, sample),
         answer=None if sample.answer is None else sample.answer.decode("utf-8", "replace"),
         runs=runs,
-        tried=tried if len(tried) > 1 else {},
+        point=first.point.record,
+        grid=[{"point": point.record, "mean": mean} for point, mean in points] if first.point.values else [],
         state_bytes=cost.state,
         peak_bytes=cost.process,
         lengths=_lengths(first, CURVES * history.seconds),

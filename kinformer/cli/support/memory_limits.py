@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from torch import nn
 
 from kinformer.core.model import Forecaster
@@ -14,17 +15,18 @@ from kinformer.lab.member_choice import MemberChoice
 KEPT = 3  # numbers to keep for each output of a linear layer: the output, its gradient and its input
 
 
-def refuse_too_large(choice: MemberChoice, batch: int, length: int) -> None:
+def refuse_too_large(choice: MemberChoice, batch: int, length: int, device: torch.device | None = None) -> None:
     """Refuse a training if its weights or activations certainly exceed the free memory.
 
     choice: the member.
     batch: rows of a batch.
     length: tokens of a row.
+    device: the device; None is the GPU if there is one, otherwise the CPU.
 
     The estimate uses only the widths of the linear layers. A member that cannot be built without weights is not
     refused, and no member is refused if the machine does not report its memory. Errors: UserError.
     """
-    free_bytes = free_memory()
+    free_bytes = free_memory(device)
     if free_bytes is None:
         return
     if (model := build_without_numbers(choice)) is None:

@@ -40,8 +40,8 @@ def first_sentence(module: ModuleType) -> str:
 def sentence(text: str) -> str:
     """Return the first sentence of a text on one line.
 
-    text: the text; without a full stop all of it is returned.
+    text: the text; without a full stop in its first paragraph, that paragraph is returned.
     """
-    text = " ".join(text.split())
+    text = " ".join(text.strip().partition("\n\n")[0].split())
     match = re.match(r".+?[.](?=\s+[A-Z`]|$)", text)
     return match[0] if match else text

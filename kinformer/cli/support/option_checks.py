@@ -13,7 +13,7 @@ from typing import Any
 import typer
 
 from kinformer.checkpoint.atomic_files import existing_path
-from kinformer.checkpoint.model_files import CONFIG, WEIGHTS, contents
+from kinformer.checkpoint.model_files import CONFIG, WEIGHTS, CheckpointError, contents, read_config
 from kinformer.cli.support import static_source
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.discover import check_member_name, has_plugins, part_files
@@ -172,8 +172,11 @@ def trained_model(folder: Path | None) -> Path | None:
     Errors: UserError.
     """
     if folder is not None:
-        with from_user(OSError):
-            contents(folder / CONFIG)
+        with from_user(OSError, CheckpointError):
+            if not folder.exists() and static_source.member_stub(str(folder)) is not None:
+                train = f"kinformer train {folder} --data text=stdlib --minutes 3 --out runs/{folder}"
+                raise FileNotFoundError(missing_path(folder, f"to make a trained {folder}: `{train}`"))
+            read_config(folder / CONFIG)
     return folder
 
 
@@ -255,6 +258,19 @@ def eps(value: float | None) -> float | None:
     """
     with from_user(ValueError):
         return None if value is None else check_eps(value)
+
+
+def precision(name: str) -> str:
+    """Check the number format of --precision, and return its short name.
+
+    name: "fp32", "bf16" or "fp16"; "float32", the word of training, means fp32 too.
+
+    Errors: UserError.
+    """
+    name = {"float32": "fp32"}.get(name, name)
+    if name not in ("fp32", "bf16", "fp16"):
+        raise UserError(f"wrong --precision: got {name!r}, expected fp32, bf16 or fp16")
+    return name
 
 
 def datastore(folder: Path | None) -> Path | None:

@@ -8,9 +8,9 @@ from threading import Timer
 from time import monotonic
 from typing import Protocol
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from kinformer.cli.support.console import plain_console
 from kinformer.lab.train.progress import EVERY, clock
 
 SILENT = 2.0  # seconds until the first line, even if nothing is done yet
@@ -42,9 +42,13 @@ def progress(name: str, total: int, unit: str) -> Iterator[ProgressListener]:
         left = clock((now - since) * (total - done) / (done - before)) if done > before else "?"
         return f"{done:,} of {total:,} {unit}{note and f', {note}'}, {left} left"
 
-    console = Console(stderr=True)
+    console = plain_console(stderr=True)
     if console.is_terminal:
-        columns = (TextColumn("{task.description}"), BarColumn(20), TextColumn("{task.fields[line]}"))
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(20),
+            TextColumn("{task.fields[line]}", markup=False),
+        )
         with Progress(*columns, console=console, transient=True) as display:
             task = display.add_task(name, total=max(total, 1), line=line(0))
             yield lambda done, note="": display.update(task, completed=done, line=line(done, note))

@@ -9,7 +9,7 @@ from typing import Any
 from kinformer.checkpoint.atomic_files import crc32
 from kinformer.checkpoint.checkpoint import built_by, find_conflict, load
 from kinformer.checkpoint.model_files import BEST, WEIGHTS, CheckpointError
-from kinformer.cli.errors import print_warnings
+from kinformer.cli.errors import print_warnings, suggest_command
 from kinformer.cli.support.option_checks import refuse_file
 from kinformer.core.keyword_conditions import as_word
 from kinformer.core.keywords import name_of
@@ -22,7 +22,10 @@ from kinformer.lab.train.run_folder import RunFolder
 from kinformer.lab.train.training_stages import carry_weights
 
 ANEW = "--overwrite starts again"
-DERIVED = {"exits.json": "calibrate", "knn-lm.json": "knn-lm"}  # files that depend on weights, and their commands
+DERIVED = {  # files that depend on weights, and the commands that make them
+    "exits.json": ("calibrate", "--data", "KIND=PLACE"),
+    "knn-lm.json": ("knn-lm", "--datastore", "DS", "--data", "text=PATH"),
+}
 
 
 def refuse_damaged(folder: Path, advice: str | None = None) -> None:
@@ -73,9 +76,9 @@ def warn_of_outdated_files(folder: Path) -> Iterator[None]:
         yield
     finally:
         if before not in (None, _checksum(folder)):
-            for name, command in DERIVED.items():
+            for name, (command, *options) in DERIVED.items():
                 if (folder / name).is_file():
-                    advice = f"Run `kinformer {command} {folder}` to make it again"
+                    advice = f"Run `{suggest_command(command, folder, *options)}` to make it again"
                     print(f"{folder / name} is outdated: it belongs to the earlier weights. {advice}", file=sys.stderr)
 
 

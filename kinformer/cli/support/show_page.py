@@ -2,53 +2,55 @@
 
 import ast
 import inspect
+import re
 import textwrap
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
-import numpy
 import torch
 from rich.console import Console
 
+from kinformer.cli.support.console import plain_console
 from kinformer.cli.support.docstrings import Doc, arguments, doc, heading
+from kinformer.cli.support.example_lines import cost_lines, example_lines
 from kinformer.cli.support.module_docs import sentence
-from kinformer.cli.support.name_lookup import Page, Topic, page_of
-from kinformer.core.discover import Origin
+from kinformer.cli.support.name_lookup import page_of
+from kinformer.cli.support.page import Page, Topic, is_member
+from kinformer.cli.support.topic_list import EXAMPLES, NARROW, training_command, width_of
+from kinformer.cli.support.topics import topics_of
+from kinformer.cli.support.typed_parts import patterns_in_expression
+from kinformer.core.discover import part_names
 from kinformer.core.pattern import Pattern
-from kinformer.core.task import Task
-from kinformer.lab.cost.growth import measure
-from kinformer.lab.cost.sparsity import pattern_lines
 from kinformer.lab.data.support.data_readers import form_of
 from kinformer.lab.errors import UserError
-from kinformer.laws.support.layer_forms import forms
-from kinformer.laws.support.subject import Subject
 from kinformer.pages.pictures.support import all_pictures as every
 from kinformer.pages.pictures.support.matplotlib_picture import save
-from kinformer.pages.pictures.support.picture_panels import CELLS, Picture, span
-from kinformer.pages.pictures.support.short_repr import largest_number
+from kinformer.pages.pictures.support.picture_panels import Picture
 from kinformer.pages.pictures.support.terminal import lines
 from kinformer.pages.pictures.who_reads import side_by_side
 
-NARROW, WIDE = 60, 110
 MOST, FIRST = 6, 2  # examples of a page to draw; pages of a topic to draw
-WIDTH = 16  # width of every example
 TRIALS = {  # commands that train with the subject of a page
-    "member": "{name} --data {data} --out runs/{folder} --minutes 1",
-    "task": "gpt --data task={name} --out runs/{folder} --minutes 1",
-    "environment": "gtrxl --data env={name} --out runs/{folder} --minutes 5",
+    "member": "{name} --data {data} --minutes 1 --out runs/{folder}",
+    "task": "gpt --data task={name} --minutes 1 --out runs/{folder}",
+    "environment": "gtrxl --data env={name} --minutes 5 --out runs/{folder}",
 }
-SHOWN, ROW_WIDTH = 3, 100  # rows of a task or steps of an environment; characters of a line
 
 
-def print_pages(pages: list[Page] | Topic, length: int | None, cost: bool) -> list[Picture]:
+def print_pages(
+    pages: list[Page] | Topic, length: int | None, cost: tuple[torch.device, AbstractContextManager[Any]] | None
+) -> list[Picture]:
     """Print the pages of a name, or a topic, for `kinformer show`, and return their pictures.
 
     pages: the pages, or the topic (a word of the field with the files that belong to it).
     length: number of positions to draw; chosen for each picture if None.
-    cost: True to measure and print the time and memory of each page's example too.
+    cost: device and autocast context on which the time and memory of each page's example are measured and printed; None
+        for no measurement.
     """
-    console = Console(soft_wrap=True, highlight=False, markup=False)
+    console = plain_console(soft_wrap=True)
     if isinstance(pages, Topic):
         write_topic(pages, console)
         return _printed(topic_pictures(pages, length), console)
@@ -56,10 +58,10 @@ def print_pages(pages: list[Page] | Topic, length: int | None, cost: bool) -> li
     for n, page in enumerate(pages):
         console.print() if n else None
         write(page, console)
-        for row, line in enumerate(sentences(page, length)):
+        for row, line in enumerate(example_lines(page, length)):
             console.print(f"\n  {line}" if row == 0 else f"  {line}")
         images += _printed(pictures(page, length), console)
-        for line in cost_lines(page) if cost else ():
+        for line in () if cost is None else cost_lines(page, *cost):
             console.print(line)
         write_helpers(page, console)
     return images
@@ -91,14 +93,6 @@ def save_pictures(title: str, images: list[Picture], out: Path) -> None:
         raise UserError(f"cannot write to {out}: {error.strerror or error}") from error
 
 
-def width_of(console: Console) -> int:
-    """Return the width of a page in characters: the terminal's width between 60 and 110, otherwise 110.
-
-    console: the console to print on.
-    """
-    return max(NARROW, min(WIDE, console.width)) if console.is_terminal else WIDE
-
-
 def write(page: Page, console: Console) -> None:
     """Print the text of a page: heading, signatures and docstrings.
 
@@ -107,20 +101,26 @@ def write(page: Page, console: Console) -> None:
     """
     width = width_of(console)
     console.print(page.heading, style="bold")
+    if page.says:
+        for line in textwrap.wrap(page.says, width):
+            console.print(line)
     for title, subject in page.main:
         console.print()
-        for n, line in enumerate(textwrap.wrap(heading(title, subject), width, subsequent_indent="    ")):
+        call = f"--data {page.form}" if page.form else heading(title, subject)
+        for n, line in enumerate(textwrap.wrap(call, width, subsequent_indent="    ")):
             console.print(line, style="bold cyan" if n == 0 else "cyan")
-        for text, style in _body(subject, doc(subject), width):
+        for text, style in _body(subject, doc(subject), width, page.form):
             console.print(text, style=style)
         if page.public:
             _methods(subject, console, width)
     for line in _commands(page):
         console.print(line)
+    if not page.main:
+        _patterns(page, console, width)
 
 
 def write_helpers(page: Page, console: Console) -> None:
-    """Print the helper classes and functions of a page, one per line.
+    """Print the helper classes and functions of a page, one per line, and the topics that it belongs to.
 
     page: the page.
     console: the console to print on.
@@ -128,6 +128,9 @@ def write_helpers(page: Page, console: Console) -> None:
     if page.helpers:
         console.print(f"\nalso in {page.heading}, each with its own page:", style="bold")
         _lines(dict(page.helpers), console, width_of(console))
+    if topics := topics_of(page.heading):
+        more = f" (and {', '.join(topics[1:])})" if len(topics) > 1 else ""
+        console.print(f"\nrelated: kinformer show {quote(topics[0])}{more}")
 
 
 def write_topic(topic: Topic, console: Console) -> None:
@@ -136,15 +139,20 @@ def write_topic(topic: Topic, console: Console) -> None:
     topic: the topic.
     console: the console to print on.
     """
+    width = width_of(console)
     console.print(topic.word, style="bold")
-    for line in textwrap.wrap(topic.says, width_of(console)):
+    for line in textwrap.wrap(topic.says, width):
         console.print(line)
     console.print()
     size = max((len(entry.place) for entry in topic.places), default=0)
     for entry in topic.places:
-        console.print(f"  {entry.place:<{size}}  {entry.sentence}")
-    if topic.places:
-        console.print(f"\nkinformer show {topic.places[0].place} shows the first of these pages")
+        for n, line in enumerate(textwrap.wrap(entry.sentence, max(NARROW // 2, width - size - 4))):
+            console.print(f"  {entry.place if n == 0 else '':<{size}}  {line}")
+    shows = any(command.startswith("kinformer show") for command in topic.commands)
+    first = [f"kinformer show {topic.places[0].place}"] if topic.places and not shows else []
+    console.print("\ntry:" if topic.places else "try:")
+    for command in (*first, *topic.commands):
+        console.print(f"  {command}")
 
 
 def pictures(page: Page, length: int | None) -> list[Picture]:
@@ -174,6 +182,8 @@ def topic_pictures(topic: Topic, length: int | None) -> list[Picture]:
     length: number of positions to draw; chosen for each picture if None.
     """
     places = [item.place for item in topic.places]
+    if not topic.commands and topic.says.startswith("No part"):
+        return []
     examples = [page_of(place).examples[0]() for place in places if place.startswith("patterns/")]
     patterns = [item for item in examples if isinstance(item, Pattern)]
     if len(patterns) > 1:
@@ -192,46 +202,8 @@ def _make_seeded(make: Callable[[], Any]) -> Any:
         return make()
 
 
-def sentences(page: Page, length: int | None) -> Iterator[str]:
-    """Yield lines about the example of a page: numbers of a pattern, rows of a task, or first steps.
-
-    page: the page; it must have exactly one example, which is an attention pattern, a task or an environment. Otherwise
-        nothing is yielded.
-    length: number of positions of a pattern; chosen for the pattern if None.
-    """
-    if len(page.examples) != 1:
-        return
-    example = page.examples[0]()
-    if isinstance(example, Task):
-        yield from task_lines(example)
-    if getattr(example, "kind", None) == "environment":
-        yield from environment_lines(example)
-    if isinstance(example, Pattern) and not example.tensors():
-        yield from pattern_lines(example, span(largest_number(example), length, CELLS)[0])
-
-
-def cost_lines(page: Page) -> Iterator[str]:
-    """Measure the time and memory of a page's first example at several lengths, and yield lines to print.
-
-    page: the page.
-    """
-    for make in page.examples[:1]:
-        example = make()
-        uses = (
-            form
-            for form in forms(example() if inspect.isclass(example) else example, make)
-            if isinstance(form, Subject)
-        )
-        for use in uses:
-            yield ""
-            yield f"  measured on this machine{': ' * bool(use.place)}{use.place}"
-            wide = f"width {getattr(example, 'd', use.width)}"
-            yield from (f"  {line.replace(f'width {WIDTH}', wide)}" for line in measure(use).lines())
-            return
-
-
-def _body(subject: Any, docstring: Doc, width: int) -> Iterator[tuple[str, str | None]]:
-    """The lines of a docstring with their styles."""
+def _body(subject: Any, docstring: Doc, width: int, form: str = "") -> Iterator[tuple[str, str | None]]:
+    """The lines of a docstring with their styles; `form` is the --data value of a kind of data."""
 
     def block(text: str, style: str | None = None, indent: str = "  ") -> Iterator[tuple[str, str | None]]:
         if text.startswith("    "):  # lines of code are not wrapped
@@ -248,10 +220,12 @@ def _body(subject: Any, docstring: Doc, width: int) -> Iterator[tuple[str, str |
     for text in docstring.prose:
         yield from block(text)
     rows = list(arguments(subject, docstring))
+    if form:  # what the user types in place of the arguments of `read`
+        rows = [(_as_typed(name, form), text) for name, text in rows]
     if rows:
         yield "", None
     for name, text in rows:
-        yield f"  {name}", "green"
+        yield from ((line, "green") for line in textwrap.wrap(f"  {name}", width, subsequent_indent="    "))
         for line in textwrap.wrap(text, width - 6):
             yield f"      {line}", None
     for word, text in (("Errors", docstring.errors), ("Source", docstring.source)):
@@ -259,20 +233,44 @@ def _body(subject: Any, docstring: Doc, width: int) -> Iterator[tuple[str, str |
             yield from block(f"{word}: {text}", "dim")
 
 
+def _as_typed(heading: str, form: str) -> str:
+    """Return the heading of an argument of `read` as a user types it: its place in the form, or an option."""
+    names = [piece.partition(":")[0].strip(" *") for piece in re.split(r", (?=\w+:)", heading)]
+    place = form.partition("=")[2].partition(",")[0]
+    return ", ".join(
+        place if name == "where" else "further options" if name == "sizes" else f",{name}=..." for name in names
+    )
+
+
 def _methods(cls: Any, console: Console, width: int) -> None:
-    """Print the methods of a class of the public API, one per line."""
+    """Print the methods of a class of the public API, one per line, `forward` first and inherited ones last."""
     if not inspect.isclass(cls):
         return
+    own = [base for base in cls.__mro__ if base.__module__.startswith("kinformer.")]
     methods = {
         name: getattr(cls, name)
-        for name, value in vars(cls).items()
-        if not name.startswith("_")
+        for base in own
+        for name, value in vars(base).items()
+        if not (name.startswith("_") or (hasattr(torch.nn.Module, name) and name != "forward"))
         and (inspect.isfunction(value) or isinstance(value, classmethod | staticmethod | property))
-        and value.__doc__
+        and inspect.getdoc(getattr(cls, name))
     }
     if methods:
         console.print("\n  methods", style="bold")
-        _lines(methods, console, width)
+        _lines(dict(sorted(methods.items(), key=lambda pair: pair[0] != "forward")), console, width)
+
+
+def _patterns(page: Page, console: Console, width: int) -> None:
+    """Print what each pattern in an expression does, and a command that trains with the expression."""
+    pattern = page.examples[0]()
+    sentences = patterns_in_expression(pattern)
+    size = max(map(len, sentences), default=0)
+    for name, text in sentences.items():
+        for n, line in enumerate(textwrap.wrap(text, width - size - 4)):
+            console.print(f"  {name if n == 0 else '':<{size}}  {line}")
+    if pattern.reach()[1] <= 0 and sentences:
+        text = quote(f"pattern={page.heading}")
+        console.print(f"\n  kinformer train gpt {text} --data text=stdlib --minutes 1 --out runs/pattern")
 
 
 def _lines(named: dict[str, Any], console: Console, width: int) -> None:
@@ -288,25 +286,32 @@ def _commands(page: Page) -> Iterator[str]:
     """The command that trains with the subject of a page, and the import of other subjects."""
     is_own_file = ".py:" in page.heading
     for title, subject in page.main:
-        kind = "member" if isinstance(getattr(subject, "origin", None), Origin) else getattr(subject, "kind", None)
+        kind = "member" if is_member(subject) else getattr(subject, "kind", None)
         if kind in TRIALS:
             name = page.heading if is_own_file else title if kind == "member" else page.heading.partition("/")[2]
             folder, data = (title, _data(page)) if kind == "member" else (title.lower(), "")
             line = TRIALS[kind].format(name=name, data=data, folder=folder)
             yield f"\n  kinformer train {line}"
+    if page.form:
+        yield f"\n  {training_command(page.form.partition('=')[0])}"
+        return
     home = getattr(page.main[0][1], "__module__", "") if page.main and not page.public and not is_own_file else ""
     if page.public:
         yield f"\n  from kinformer import {page.heading.split('.')[1]}"
     elif home and not page.heading.startswith("members/"):
-        yield f"\n  from {home} import {', '.join(title for title, _ in page.main)}"
-    if home and (text := next(filter(None, map(_example_source, page.examples)), "")):
+        titles = [title for title, _ in page.main]
+        place = "kinformer" if part_names().keys() >= set(titles) else home
+        yield f"\n  from {place} import {', '.join(titles)}"
+    texts = (text for text in map(_example_source, page.examples) if text.partition("(")[0] in dict(page.main))
+    if home and (text := next(texts, "")):
         yield f"  {text}"
 
 
 def _data(page: Page) -> str:
     """The --data value of a command that trains the member of a page."""
     reads = getattr(page.examples[0](), "reads", "text") if page.examples else "text"
-    return "text=PATH" if reads in ("text", "masked") else form_of(reads)
+    form = "text=stdlib" if reads in ("text", "masked") else form_of(reads)
+    return EXAMPLES.get(form.partition("=")[0], form)
 
 
 def _example_source(make: Any) -> str:
@@ -324,55 +329,3 @@ def _example_source(make: Any) -> str:
     if any(name.strip("_") and name.startswith("_") for name in names):
         return ""  # a reader cannot call private names
     return ast.unparse(expression.body)
-
-
-def task_lines(task: Task) -> Iterator[str]:
-    """Yield lines about a task: largest row, accuracy of guessing, and 3 rows that never change.
-
-    task: the task.
-    """
-    rng = numpy.random.default_rng(0)
-    yield (
-        f"rows of at most {task.width:,} symbols; ^ marks the answers; guessing has accuracy {task.chance_accuracy:.3f}"
-    )
-    for _ in range(SHOWN):
-        row = task.row(rng)
-        text, marks = row.text.decode(), "".join("^" if mark else " " for mark in row.answer_mask)
-        yield ""
-        for first in range(0, len(text), ROW_WIDTH):
-            yield f"  {text[first : first + ROW_WIDTH]}"
-            if markers := marks[first : first + ROW_WIDTH].rstrip():
-                yield f"  {markers}"
-
-
-TEXT = "ansi"
-
-
-def environment_lines(env: Any) -> Iterator[str]:
-    """Yield lines about an environment: its spaces and, if it renders text, 3 steps of random actions.
-
-    env: the environment; the episode is the same each time.
-    """
-    spaces = f"observations: {env.observation_space}; actions: {env.action_space}"
-    draws = TEXT in env.metadata.get("render_modes", ())
-    yield f"{spaces}; random steps with their rewards" if draws else spaces
-    if not draws:
-        return
-    env.unwrapped.render_mode = TEXT
-    env.action_space.seed(0)
-    env.reset(seed=0)
-    yield ""
-    yield from _render_lines(env, "")
-    for _ in range(SHOWN):
-        action = env.action_space.sample()
-        _, reward, over, cut, _ = env.step(action)
-        yield ""
-        yield from _render_lines(env, f"   action {action}, reward {reward:g}")
-        if over or cut:
-            return
-
-
-def _render_lines(env: Any, behind: str) -> Iterator[str]:
-    """The lines that an environment renders; `behind` is added to the first."""
-    for n, line in enumerate(str(env.render()).splitlines()):
-        yield f"  {line}{behind if n == 0 else ''}"

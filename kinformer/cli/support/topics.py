@@ -1,4 +1,4 @@
-"""Topics: words of the field that name no part, and the files that belong to them."""
+"""Topics: words of the field, and the files that belong to them."""
 
 import tomllib
 from pathlib import Path
@@ -6,35 +6,60 @@ from typing import NamedTuple
 
 
 class TopicText(NamedTuple):
-    """One topic of `kinformer show`: a word of the field that names no part.
+    """One topic of `kinformer show`: a word of the field, such as sparse.
 
-    says: a sentence about the topic.
+    group: the group in which `kinformer show topics` lists it.
+    says: one or two sentences about the topic.
     places: the files that belong to it, such as "patterns/band": members first and then parts.
     also: other words for the topic.
+    commands: commands to try, with placeholders such as RUN for the folder of a trained model.
     """
 
+    group: str
     says: str
     places: tuple[str, ...]
     also: tuple[str, ...]
+    commands: tuple[str, ...]
 
 
 def _read_topics() -> dict[str, TopicText]:
     tables = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
     return {
-        name: TopicText(table["says"], tuple(table["places"]), tuple(table["also"])) for name, table in tables.items()
+        name: TopicText(
+            table["group"],
+            table["says"],
+            tuple(table["places"]),
+            tuple(table["also"]),
+            tuple(table.get("commands", ())),
+        )
+        for name, table in tables.items()
     }
 
 
 TOPICS = _read_topics()
 
 
-def topic(words: str) -> TopicText | None:
-    """Return the topic of `kinformer show` with a name; None if there is none.
+def topic_name(words: str) -> str | None:
+    """Return the name of the topic that some words stand for; None if there is none.
 
-    words: the name, in any case and with "-", "_" or a space between words.
+    words: the name of a topic or another word for it, in any case and with "-", "_" or a space between words.
     """
-    plain = " ".join(words.lower().replace("_", " ").replace("-", " ").split())
-    for name, entry in TOPICS.items():
-        if plain in (name, *(word.replace("-", " ") for word in entry.also)):
-            return entry
-    return None
+    plain = _plain(words)
+    return next((name for name, entry in TOPICS.items() if plain in (_plain(name), *map(_plain, entry.also))), None)
+
+
+def topics_of(place: str) -> list[str]:
+    """Return the names of the topics to which a file belongs.
+
+    place: kind and name of the file, such as "patterns/band".
+
+    A topic comes first if the file stands early among the members, or among the parts, of its list.
+    """
+    is_member = place.startswith("members/")
+    names = [name for name, entry in TOPICS.items() if place in entry.places]
+    alike = {name: [x for x in TOPICS[name].places if x.startswith("members/") == is_member] for name in names}
+    return sorted(names, key=lambda name: alike[name].index(place))
+
+
+def _plain(words: str) -> str:
+    return " ".join(words.lower().replace("_", " ").replace("-", " ").split())

@@ -1,23 +1,20 @@
-"""Training for the commands: preparation, checks before the first step, the run with its progress."""
+"""Preparation of a training by the commands: its data, its settings, and checks before the first step."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
-from rich.console import Console
 
 from kinformer.checkpoint.checkpoint import columns_of, keywords_of
-from kinformer.cli.errors import ended_by, print_warnings, refuse_useless
-from kinformer.cli.support.run_folder import (
-    advice_instead_of_resuming,
-    make_folder,
-    warn_of_outdated_files,
-    with_advice,
-)
+from kinformer.cli.errors import print_warnings, refuse_useless
+from kinformer.cli.support.device_choice import parse_device
+from kinformer.cli.support.loggers import OpenLogger
+from kinformer.cli.support.run_folder import advice_instead_of_resuming, with_advice
+from kinformer.cli.support.table_as_text import warn_of_table
 from kinformer.cli.support.typed_options import as_typed
 from kinformer.core.model import ColumnScales, Model
 from kinformer.lab.cost.free_memory import build_without_numbers
@@ -25,24 +22,20 @@ from kinformer.lab.data.data import Data
 from kinformer.lab.data.data_fits_model import refuse_unread
 from kinformer.lab.data.resolve import DataSource
 from kinformer.lab.data.text import TextData
-from kinformer.lab.errors import FAILED, UserError, from_user
+from kinformer.lab.errors import UserError, from_user
 from kinformer.lab.member_choice import MemberChoice
 from kinformer.lab.train.budget import Budget, MinuteBudget, StepBudget
 from kinformer.lab.train.distributed import SINGLE_PROCESS, SingleProcess
 from kinformer.lab.train.evaluate import settle_measuring
-from kinformer.lab.train.history import History
-from kinformer.lab.train.loop import TrainingStopped, open_training_stream
-from kinformer.lab.train.member_fit import check_readable, fit_keywords
-from kinformer.lab.train.out_of_memory import is_out_of_memory
-from kinformer.lab.train.progress import show
+from kinformer.lab.train.loop import open_training_stream
+from kinformer.lab.train.member_fit import check_readable, fit_keywords, fit_length, name_model
 from kinformer.lab.train.run_folder import RunFolder
 from kinformer.lab.train.settings import Settings
 from kinformer.lab.train.start_record import refuse_others
 from kinformer.lab.train.startup_decisions import Decisions, decide
-from kinformer.lab.train.tensorboard_events import TensorBoardEvents
-from kinformer.lab.train.train import train
 
 FEW = 1000  # bytes of validation data below which a warning states the uncertainty of their metric
+FEW_ROWS = 10  # rows of validation or test data below which a warning says that results are not reliable
 SPREAD = 2.5  # standard deviation of the bits of a byte, for a model that has begun to learn a text
 FIRST = "phase-1"  # folder of the first phase, within the folder of the last phase
 
@@ -55,7 +48,7 @@ class Job:
     budget: steps or minutes to train.
     settings: the settings.
     device: the device to train on.
-    tensorboard: write events for TensorBoard too.
+    loggers: functions that open the loggers of a training.
     group: the processes that share the training, as torchrun starts them.
     columns: names and scales of the series columns that the first weights were trained on; None without them.
     """
@@ -64,7 +57,7 @@ class Job:
     budget: Budget
     settings: Settings
     device: torch.device
-    tensorboard: bool = False
+    loggers: tuple[OpenLogger, ...] = ()
     group: SingleProcess = SINGLE_PROCESS
     columns: ColumnScales | None = None
 
@@ -130,7 +123,7 @@ def prepare(
     minutes: float | None,
     valid: str | None = None,
     device: str | None = None,
-    tensorboard: bool = False,
+    loggers: tuple[OpenLogger, ...] = (),
     group: SingleProcess = SINGLE_PROCESS,
     check_out: Callable[[], None] = lambda: None,
     **settings: Any,
@@ -142,7 +135,7 @@ def prepare(
     minutes: minutes of training, if `steps` is None.
     valid: path of separate validation data; a part of the data if None.
     device: name of the device; the default device if None.
-    tensorboard: write events for TensorBoard too.
+    loggers: functions that open the loggers of a training; only the first of several processes has loggers.
     group: the processes that share the training, as torchrun starts them.
     check_out: function that checks --out; it is called before the data is read, which may take long.
     **settings: fields of `Settings`.
@@ -154,9 +147,11 @@ def prepare(
         budget: Budget = StepBudget(steps) if steps is not None else MinuteBudget(minutes or 0.0)
         parsed = Settings(**settings)
     check_out()
+    if not group.rank:
+        warn_of_table(source)
     with from_user(ValueError, OSError, ImportError), print_warnings():
         dataset = source.read(**({} if valid is None else {"valid": valid}))
-    return Job(dataset, budget, parsed, where, tensorboard and not group.rank, group)
+    return Job(dataset, budget, parsed, where, () if group.rank else loggers, group)
 
 
 def refuse_kind(choice: MemberChoice, source: DataSource, context: Any = None) -> None:
@@ -175,7 +170,7 @@ def refuse_kind(choice: MemberChoice, source: DataSource, context: Any = None) -
         try:
             refuse_unread(model, kind)
         except ValueError as error:
-            raise UserError(f"{choice.text}: {error}") from error
+            raise UserError(name_model(choice.text, model, error)) from error
 
 
 def refuse_length(context: Any, kind: type[Data] | Data | None) -> None:
@@ -210,13 +205,25 @@ def tell_split(job: Job) -> None:
     if not job.data.split or job.group.rank:
         return
     print(job.data.split, file=sys.stderr)
-    if isinstance(job.data, TextData) and (few := job.data.part("valid").bytes) < FEW:
-        off = 2 * SPREAD / few**0.5
-        print(
-            f"warning: the validation data has only {few:,} bytes, so bits per byte are uncertain by about {off:.1f}. "
-            "Give --valid a longer text",
-            file=sys.stderr,
-        )
+    for text in _few_data(job.data):
+        print(f"warning: {text}", file=sys.stderr)
+
+
+def _few_data(data: Data) -> Iterator[str]:
+    """Sentences about a split with too little data to trust a result on it."""
+    if isinstance(data, TextData):
+        if (few := data.part("valid").bytes) < FEW:
+            off = 2 * SPREAD / few**0.5
+            yield (
+                f"the validation data has only {few:,} bytes, so bits per byte are uncertain by about {off:.1f}. Give "
+                "--valid a longer text"
+            )
+        return
+    for split, name in (("valid", "validation data"), ("test", "test data")):
+        rows = getattr(data, split, None)
+        if isinstance(rows, tuple) and len(rows) < FEW_ROWS:
+            count = f"only {len(rows)} row{'s' if len(rows) > 1 else ''}" if rows else "no row"
+            yield f"the {name} has {count}, so results on it are not reliable. Give more rows"
 
 
 def start_folder(start: Path | None, out: Path, resume: bool) -> Path | None:
@@ -243,7 +250,38 @@ def fit_to_weights(choice: MemberChoice, job: Job, folder: Path | None) -> tuple
     with from_user(ValueError, OSError):
         columns = None if folder is None else columns_of(folder)
         sizes = {} if folder is None or columns is None else keywords_of(folder)
-    return fit_keywords(choice, job.data, sizes), replace(job, columns=columns)
+    return fit_to_data(choice, job, sizes), replace(job, columns=columns)
+
+
+def fit_to_data(choice: MemberChoice, job: Job, sizes: Mapping[str, Any] = MappingProxyType({})) -> MemberChoice:
+    """Fit the keywords of a member to the data and to the length of its rows.
+
+    A line on stderr reports a changed length.
+
+    choice: the member; its given keywords stay.
+    job: the data and settings.
+    sizes: keywords that replace the data's.
+    """
+    fitted = fit_keywords(choice, job.data, sizes)
+    with from_user(ValueError):
+        rows = job.data.longest_length(job.settings.length)
+    return fit_and_tell_length(fitted, rows, job.settings.length)
+
+
+def fit_and_tell_length(choice: MemberChoice, rows: int | None, length: int) -> MemberChoice:
+    """Return a member whose learned positions suffice for rows of some length.
+
+    A line on stderr reports a changed keyword.
+
+    choice: the member; its given keywords stay.
+    rows: tokens of the longest row; None for data without rows of tokens.
+    length: the value of --length.
+    """
+    fitted = fit_length(choice, rows)
+    if fitted is not choice:
+        source = "from --length" if rows == length else "the longest row of the data"
+        print(f"{choice.text}: length={rows}, {source}", file=sys.stderr)
+    return fitted
 
 
 def check_trainable(name: str, model: Any, job: Job) -> Decisions:
@@ -261,139 +299,5 @@ def check_trainable(name: str, model: Any, job: Job) -> Decisions:
         decisions = decide(model.to(job.device), job.data, job.settings, job.group)
         open_training_stream(model, job.data, job.settings, decisions)
     except ValueError as error:
-        raise UserError(f"{name}: {error}") from error
+        raise UserError(name_model(name, model, error)) from error
     return decisions
-
-
-def train_member(
-    name: str, model: Any, job: Job, folder: Path, *, resume: bool = False, decisions: Decisions | None = None
-) -> History:
-    """Train a model with its progress on stderr, and save the run in a folder.
-
-    name: name of the training, for progress and messages.
-    model: the model.
-    job: the data and settings.
-    folder: the folder of the run. A new folder is removed again if the training is refused.
-    resume: continue the run in the folder, if there is one.
-    decisions: the tested facts that `check_trainable` returned for the model; if None, the training tests them.
-
-    Returns the history (all measurements) of the whole run. Errors: UserError.
-    """
-    if resume and RunFolder(folder).step is not None:
-        try:
-            done = History.read(folder, RunFolder(folder).state()["metrics"])
-        except (ValueError, LookupError, OSError) as error:
-            raise UserError(f"{error}; {advice_instead_of_resuming(folder)}") from error
-        print(f"{name}: {_resume_text(done, job.budget)}", file=sys.stderr)
-    with print_warnings(), warn_of_outdated_files(folder), with_advice(advice_instead_of_resuming(folder)):
-        return train_until(name, model, job, folder, resume=resume, decisions=decisions)
-
-
-def _resume_text(done: History, budget: Budget) -> str:
-    if budget.fraction_spent(done.step, done.seconds) >= 1:
-        advice = "Give more --steps or --minutes to train further"
-        return f"the run has ended after {done.step:,} steps, so there is nothing to do. {advice}"
-    if isinstance(budget, StepBudget):
-        return f"continues from step {done.step:,} of {budget.count:,}"
-    whole = f", after {done.seconds / 60:.2g} of {budget.count:g} minutes" if isinstance(budget, MinuteBudget) else ""
-    return f"continues from step {done.step:,}{whole}"
-
-
-def train_until(
-    name: str,
-    model: Any,
-    job: Job,
-    folder: Path,
-    *,
-    resume: bool,
-    until: float = 1.0,
-    decisions: Decisions | None = None,
-) -> History:
-    """Train a model up to a fraction of its budget, and save the run in a folder.
-
-    name: name of the training, for progress and messages.
-    model: the model.
-    job: the data and settings.
-    folder: the folder of the run.
-    resume: continue the run in the folder.
-    until: fraction of the budget at which to stop, from the start of the run.
-    decisions: the tested facts that `check_trainable` returned for the model; if None, the training tests them.
-
-    The caller has locked the folder, and prints warnings. Returns the history of the whole run. Errors: UserError if a
-    signal stops the training, a file is unreadable, the loss is not finite or the memory is too small.
-    """
-    first, new = not job.group.rank, not folder.exists()
-    if first:
-        make_folder(folder)
-    try:
-        model.to(job.device)
-        with show(Console(stderr=True), name) as display, from_user(ValueError, LookupError):
-            with tensorboard_events(job, folder) as on_metrics:
-                return train(
-                    model,
-                    job.data,
-                    job.budget,
-                    job.settings,
-                    folder=folder,
-                    show=display,
-                    on_metrics=on_metrics,
-                    resume=resume,
-                    until=until,
-                    group=job.group,
-                    claimed=True,
-                    decisions=decisions,
-                )
-    except KeyboardInterrupt as stop:
-        raise UserError(str(stop) or "stopped", ended_by(stop)) from stop
-    except (OSError, TrainingStopped) as error:
-        raise UserError(f"{name}: {error}", FAILED) from error
-    except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
-        advice = "Use a smaller model, --batch or --length"
-        raise UserError(f"{name}: out of memory on {job.device}. {advice}", FAILED) from error
-    finally:
-        if first and new and not any(folder.iterdir()):
-            folder.rmdir()
-
-
-@contextmanager
-def tensorboard_events(job: Job, folder: Path) -> Iterator[TensorBoardEvents | None]:
-    """Enter a context with the TensorBoard events of a run; None if the job does not ask for them.
-
-    job: the job.
-    folder: the folder of the run; events go to its subfolder tensorboard.
-
-    Errors: UserError if TensorBoard is not installed.
-    """
-    if not job.tensorboard:
-        yield None
-        return
-    with from_user(ImportError):
-        events = TensorBoardEvents(folder / "tensorboard")
-    with closing(events):
-        yield events
-
-
-def default_device() -> torch.device:
-    """Return the GPU if there is one, otherwise the CPU."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def parse_device(name: str | None) -> torch.device:
-    """Return the device with a name.
-
-    name: the name, such as "cpu" or "cuda:1"; the GPU if there is one, otherwise the CPU, if None.
-
-    Errors: UserError if this machine has no such device.
-    """
-    if name is None:
-        return default_device()
-    try:
-        chosen = torch.device(name)
-        torch.zeros(1, device=chosen).item()
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise UserError(
-            f"there is no device {name!r} on this machine. Give --device cpu, or cuda if it has a GPU"
-        ) from error
-    return chosen

@@ -1,4 +1,4 @@
-"""Training in phases by `kinformer train --then`: all phases are checked before the first is trained."""
+"""Training in phases (--then): all phases are checked before the first is trained."""
 
 import json
 from collections.abc import Sequence
@@ -9,10 +9,12 @@ from typing import Any
 from kinformer.checkpoint.atomic_files import contents as read_file
 from kinformer.checkpoint.atomic_files import write
 from kinformer.checkpoint.model_files import BEST
+from kinformer.cli.support.guess_warning import warn_of_guessing
 from kinformer.cli.support.memory_limits import refuse_too_large
 from kinformer.cli.support.option_checks import refuse_model
 from kinformer.cli.support.run_folder import claimed_folder, load_start, refuse_damaged, refuse_occupied
-from kinformer.cli.support.training import FIRST, Job, check_trainable, tell_split, train_member
+from kinformer.cli.support.training import FIRST, Job, check_trainable, tell_split
+from kinformer.cli.support.training_run import train_member
 from kinformer.cli.support.typed_options import as_typed, as_typed_in_phase
 from kinformer.core.from_json import from_json
 from kinformer.core.keywords import as_texts, parse_keywords, split
@@ -21,6 +23,7 @@ from kinformer.core.training_recipe import Recipe
 from kinformer.lab.errors import UserError, from_user
 from kinformer.lab.member_choice import MemberChoice, with_keywords
 from kinformer.lab.train.budget import Budget, MinuteBudget, StepBudget
+from kinformer.lab.train.guess_level import guess_level
 from kinformer.lab.train.history import History
 from kinformer.lab.train.member_fit import check_readable
 from kinformer.lab.train.run_folder import RunFolder
@@ -35,7 +38,7 @@ PLAN = "phases.json"
 
 @dataclass(frozen=True)
 class Phase:
-    """One phase of a training in phases (`kinformer train --then`).
+    """One phase of a training in phases, the option --then of `kinformer train`.
 
     choice: the member with the keywords of the phase.
     job: data, budget and settings of the phase.
@@ -112,6 +115,8 @@ def _train(
             write(out / PLAN, f"{json.dumps(plan, indent=2)}\n".encode())
             history = train_member(title, model, fixed, phase.folder, resume=whole, decisions=decisions[n])
             _print_result(title, history, fixed, phase.folder / BEST)
+            level = guess_level(model, fixed.data, fixed.settings)
+            warn_of_guessing(history, level, fixed.settings.recipe(model).peak)
     print(f"trained {len(phases)} phases; the model of the last phase is in {out}")
 
 
@@ -205,7 +210,7 @@ def _check_phases(
     before, decisions, occupied = None, list[Decisions | None](), None
     for n, phase in enumerate(phases):
         settings = phase.job.settings
-        refuse_too_large(phase.choice, -(-settings.batch // settings.accumulate), settings.length)
+        refuse_too_large(phase.choice, -(-settings.batch // settings.accumulate), settings.length, phase.job.device)
         model = phase.job.build(phase.choice)
         name = f"phase {n + 1}, {phase.choice.text}"
         if going_on:

@@ -1,4 +1,4 @@
-"""Trainings of a comparison: each member at each learning rate and seed, in turns.
+"""Trainings of a comparison: each member at each point of the grid and with each seed, in turns.
 
 In turns, other load of the machine slows down all trainings equally.
 """
@@ -7,17 +7,20 @@ import json
 import math
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from kinformer.checkpoint.atomic_files import contents as read_file
 from kinformer.checkpoint.atomic_files import remove, write
 from kinformer.cli.errors import print_warnings
+from kinformer.cli.support.grid import GridPoint
 from kinformer.cli.support.option_checks import PLAN, RESULTS
 from kinformer.cli.support.run_folder import ANEW, with_advice
-from kinformer.cli.support.training import Job, train_until
+from kinformer.cli.support.training import Job
+from kinformer.cli.support.training_run import LogLine, run_loggers, train_until
 from kinformer.cli.support.typed_options import as_typed
 from kinformer.core.from_json import from_json
 from kinformer.lab.errors import UserError, from_user
@@ -30,19 +33,20 @@ from kinformer.lab.train.settings import Settings
 from kinformer.lab.train.start_record import difference, fingerprint, in_form_of
 from kinformer.lab.train.startup_decisions import Decisions
 
-WRITTEN = (RESULTS, "report.html", "curves.png")
+WRITTEN = (RESULTS, "report.html", "curves.png", "grid.png")
 FIXED = ("measures", "valid_bytes")  # settings that a comparison fixes when it starts
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One training of a comparison: a member at one learning rate and seed.
+    """One training of a comparison: a member at one point of the grid, with one seed.
 
     member: title of the member.
     name: name of the training, for progress and messages.
     choice: the member with its keywords.
-    job: data, budget and settings, with the learning rate and seed of this training.
+    job: data, budget and settings of this training.
     folder: folder of the run.
+    point: the point of the grid.
     decisions: tested facts about the model that set its batches, such as whether its outputs depend on later tokens; if
         None, the training tests them.
     """
@@ -52,12 +56,8 @@ class Trial:
     choice: MemberChoice
     job: Job
     folder: Path
+    point: GridPoint = GridPoint()
     decisions: Decisions | None = None
-
-    @property
-    def lr(self) -> float | None:
-        """Learning rate; None for the rate that the member sets in its recipe."""
-        return self.job.settings.lr
 
     @property
     def seed(self) -> int:
@@ -118,68 +118,81 @@ class TrialBudget:
         return StepBudget(int(self.flops // step_flops))
 
 
-def parse_rates(lr: float | None, lrs: str | None) -> tuple[float | None, ...]:
-    """Parse --lr and --lrs of `kinformer compare` into the learning rates to try.
+class Variant(NamedTuple):
+    """Size of a training; trainings of one variant differ only in rate or seed, and cost the same.
 
-    lr: the value of --lr; None stands for the rate that each member sets in its recipe.
-    lrs: the value of --lrs, such as "1e-3,3e-3".
-
-    Errors: UserError for invalid or repeated rates, and if both options are given.
+    member: title of the member.
+    keywords: keywords of the grid, such as "window=64".
+    batch, length, accumulate, precision: the settings that decide the memory and the operations of a step.
     """
-    if lrs is None:
-        return (lr,)
-    if lr is not None:
-        raise UserError("got both --lr and --lrs, expected only one of them")
-    values: list[float | None] = []
-    for word in lrs.split(","):
-        try:
-            value = float(word)
-        except ValueError:
-            value = 0.0
-        if not 0 < value < math.inf:
-            raise UserError(f"wrong --lrs: got {word!r}, expected rates above 0 separated by commas, such as 1e-3,3e-3")
-        if value in values:
-            raise UserError(f"--lrs has the rate {word} twice. Give each rate once")
-        values.append(value)
-    return tuple(values)
+
+    member: str
+    keywords: tuple[str, ...]
+    batch: int
+    length: int
+    accumulate: int
+    precision: str
+
+
+def variant_of(member: str, point: GridPoint, settings: Settings) -> Variant:
+    """Return the variant of a training.
+
+    member: title of the member.
+    point: the point of the grid.
+    settings: the settings of the comparison; the point replaces some of them.
+    """
+    own = settings_at(settings, point)
+    return Variant(member, tuple(point.keywords), own.batch, own.length, own.accumulate, own.precision)
+
+
+def settings_at(settings: Settings, point: GridPoint) -> Settings:
+    """Return settings with the values of a point of the grid; UserError for a value out of range.
+
+    settings: the settings.
+    point: the point.
+    """
+    with from_user(ValueError):
+        return replace(settings, **point.settings)
 
 
 def list_trials(
-    members: Iterable[tuple[str, MemberChoice, Budget]],
+    members: Iterable[tuple[str, GridPoint, MemberChoice, Budget]],
     job: Job,
-    lrs: Sequence[float | None],
     seeds: int,
     out: Path,
-    decisions: Mapping[str, Decisions],
+    decisions: Mapping[Variant, Decisions],
 ) -> list[Trial]:
-    """List all trainings of a comparison, in the order of members, rates and seeds.
+    """List all trainings of a comparison, in the order of members, points of the grid, and seeds.
 
-    members: the title, the member with its keywords, and the budget of each member.
+    members: for each member and point of the grid: its title, the point, the member with its keywords, and its budget.
     job: data and settings.
-    lrs: the learning rates.
     seeds: number of seeds; the first one is the seed of the settings.
     out: folder of the comparison. If a member has several trainings, each has a subfolder in the member's folder.
-    decisions: tested facts about each model that set its batches, by title.
+    decisions: tested facts about the model of each variant, which set its batches.
     """
-    trainings = []
-    for title, choice, budget in members:
-        for lr in lrs:
-            for seed in range(job.settings.seed, job.settings.seed + seeds):
-                words = ([f"lr={lr:g}"] if len(lrs) > 1 else []) + ([f"seed={seed}"] if seeds > 1 else [])
-                own_job = replace(job, budget=budget, settings=replace(job.settings, lr=lr, seed=seed))
-                folder = out.joinpath(folder_name(title), "+".join(words))
-                trainings.append(Trial(title, " ".join((title, *words)), choice, own_job, folder, decisions.get(title)))
+    trainings, members = [], list(members)
+    several = len({point for _, point, _, _ in members}) > 1
+    for title, point, choice, budget in members:
+        for seed in range(job.settings.seed, job.settings.seed + seeds):
+            words = [*(point.words if several else ()), *([f"seed={seed}"] if seeds > 1 else [])]
+            own_job = replace(job, budget=budget, settings=replace(settings_at(job.settings, point), seed=seed))
+            folder = out.joinpath(folder_name(title), "+".join(map(folder_name, words)))
+            tested = decisions.get(variant_of(title, point, job.settings))
+            trainings.append(Trial(title, " ".join((title, *words)), choice, own_job, folder, point, tested))
     return trainings
 
 
-def train_in_turns(trials: Sequence[Trial]) -> tuple[dict[str, History], dict[str, UserError]]:
+def train_in_turns(
+    trials: Sequence[Trial], group: str = "comparison"
+) -> tuple[dict[str, History], dict[str, UserError]]:
     """Train all trainings of a comparison in turns, and return their histories and errors by name.
 
     trials: the trainings.
+    group: name of the comparison, under which loggers group the trainings.
 
     Each turn spends a piece of the budget. A training is loaded from its folder at its turn, and saved at the end of
     the turn. So only one model is in memory, and a killed process loses only seconds. A loss that is not finite ends
-    one training, and the others continue. Errors: UserError if this happens to a member at every learning rate.
+    one training, and the others continue. Errors: UserError if this happens to a member at every point of the grid.
     """
     done: dict[str, History] = {}
     failed: dict[str, UserError] = {}
@@ -190,7 +203,8 @@ def train_in_turns(trials: Sequence[Trial]) -> tuple[dict[str, History], dict[st
                 done[trial.name] = History.read(trial.folder)
             print(f"{titles[trial.name]}: continues from step {step:,}", file=sys.stderr)
     turns = max(trial.job.budget.turns for trial in trials)
-    with print_warnings():
+    with print_warnings(), ExitStack() as stack:
+        loggers: dict[str, LogLine] = {}
         for turn in range(turns):
             for trial in (*trials[turn % len(trials) :], *trials[: turn % len(trials)]):
                 history, until = done.get(trial.name), (turn + 1) / turns
@@ -198,14 +212,24 @@ def train_in_turns(trials: Sequence[Trial]) -> tuple[dict[str, History], dict[st
                     continue
                 try:
                     model = trial.choice.build(trial.seed)
+                    if trial.name not in loggers:
+                        run = (trial.name, model, trial.job, trial.folder, history is not None, group)
+                        loggers[trial.name] = stack.enter_context(run_loggers(*run))
                     with with_advice(ANEW):
-                        run = (titles[trial.name], model, trial.job, trial.folder)
-                        resumes = history is not None
-                        done[trial.name] = train_until(*run, resume=resumes, until=until, decisions=trial.decisions)
+                        done[trial.name] = train_until(
+                            titles[trial.name],
+                            model,
+                            trial.job,
+                            trial.folder,
+                            resume=history is not None,
+                            until=until,
+                            decisions=trial.decisions,
+                            log_line=loggers[trial.name],
+                        )
                 except UserError as error:
                     failed[trial.name] = error
-                    bad = {other.lr for other in trials if other.name in failed and other.member == trial.member}
-                    every = {other.lr for other in trials if other.member == trial.member}
+                    bad = {other.point for other in trials if other.name in failed and other.member == trial.member}
+                    every = {other.point for other in trials if other.member == trial.member}
                     if bad == every or not isinstance(error.__cause__, TrainingStopped):
                         raise
     return done, failed
@@ -250,6 +274,7 @@ def resume_job(out: Path, now: dict[str, Any], job: Job) -> Job:
     except (OSError, ValueError) as error:
         raise UserError(f"cannot resume the comparison in {out}: {error}") from error
     with from_user(ValueError, KeyError, TypeError):
+        before = _with_grid(before)
         fixed, now = {name: before[name] for name in FIXED}, in_form_of(before, now, job.data)
         whole = before | asdict(Settings()) | before  # defaults for settings that an earlier version did not record
         words = difference(whole | fixed, now | fixed, as_typed)
@@ -258,6 +283,15 @@ def resume_job(out: Path, now: dict[str, Any], job: Job) -> Job:
         if words is not None:
             raise ValueError(f"cannot resume the comparison in {out}: {words}, or choose another --out")
         return replace(job, settings=replace(job.settings, **fixed))
+
+
+def _with_grid(before: dict[str, Any]) -> dict[str, Any]:
+    """Return a record with its grid; an earlier version recorded a list of rates instead."""
+    if "rates" not in before:
+        return before
+    rates = before["rates"]
+    rest = {name: value for name, value in before.items() if name != "rates"}
+    return rest | {"grid": {"lr": [f"{rate:g}" for rate in rates]} if len(rates) > 1 else {}}
 
 
 def start_comparison(out: Path, plan: dict[str, Any], folders: Iterable[Path]) -> None:
@@ -277,23 +311,34 @@ def start_comparison(out: Path, plan: dict[str, Any], folders: Iterable[Path]) -
         write(out / PLAN, (json.dumps(plan, indent=2) + "\n").encode())
 
 
+class PointResult(NamedTuple):
+    """The result of a member at one point of the grid.
+
+    point: the point.
+    mean: its validation metric, averaged over seeds; None if a loss was not finite.
+    """
+
+    point: GridPoint
+    mean: float | None
+
+
 def best_trials(
     trials: Sequence[Trial], done: Mapping[str, History], failed: Collection[str]
-) -> tuple[list[Trial], dict[str, float | None]]:
-    """Return the trainings of a member at its best learning rate, and the metric of each rate.
+) -> tuple[list[Trial], list[PointResult]]:
+    """Return the trainings of a member at its best point of the grid, and the result of each point.
 
     trials: the trainings of one member.
     done: the history (all measurements) of each training, by its name.
     failed: names of the trainings that ended with a loss that was not finite.
 
-    The best rate has the best validation metric, averaged over seeds. The average of a rate is None if a loss was not
-    finite.
+    The best point has the best validation metric, averaged over seeds.
     """
-    means: dict[float | None, float | None] = {}
-    for lr in dict.fromkeys(trial.lr for trial in trials):
-        names = [trial.name for trial in trials if trial.lr == lr]
-        means[lr] = None if any(name in failed for name in names) else fmean(done[name].best.valid for name in names)
+    means: dict[GridPoint, float | None] = {}
+    for point in dict.fromkeys(trial.point for trial in trials):
+        names = [trial.name for trial in trials if trial.point == point]
+        means[point] = None if any(name in failed for name in names) else fmean(done[name].best.valid for name in names)
     sign = 1 if next(iter(done.values())).metric.better == "less" else -1
-    best = min((lr for lr, mean in means.items() if mean is not None), key=lambda lr: sign * (means[lr] or 0.0))
-    tried = {f"{lr:g}": mean for lr, mean in means.items() if lr is not None}
-    return [trial for trial in trials if trial.lr == best], tried
+    best = min(
+        (point for point, mean in means.items() if mean is not None), key=lambda point: sign * (means[point] or 0.0)
+    )
+    return [trial for trial in trials if trial.point == best], [PointResult(*pair) for pair in means.items()]

@@ -15,11 +15,13 @@ BUDGET = re.compile(r"(Steps|Minutes)\(count=(.*)\)")
 def as_typed(section: str, name: str, value: Any) -> str:
     """Return a recorded setting as a user types it in a command, such as "--lr 0.003" or "depth=2".
 
-    section: section of the run's record (`lab/train/start_record.py`) that holds the value: "settings", "keywords", or
-        "" for the record itself.
+    section: section of the run's record (`lab/train/start_record.py`) that holds the value: "settings", "keywords",
+        "grid", or "" for the record itself.
     name: name of the setting.
     value: value of the setting.
     """
+    if section == "grid":
+        return f"no --grid {name}" if value is None else f"--grid {shlex.quote(name + '=' + ','.join(value))}"
     if section not in SECTIONS:
         (text,) = as_texts({name: tuple(value) if isinstance(value, list) else value})
         return shlex.quote(text)
@@ -27,8 +29,6 @@ def as_typed(section: str, name: str, value: Any) -> str:
         return f"train {value}"
     if name == "data":
         return f"--data {shlex.quote(str(value))}"
-    if name == "rates":
-        return _option("lr", value[0]) if len(value) == 1 else _option("lrs", value)
     if name == "budget" and (budget := BUDGET.fullmatch(str(value))):
         return _option(budget[1].lower(), budget[2])
     if name in OPTIONS:

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from kinformer.core.checks import check_at_least, check_whole_numbers
 from kinformer.core.pattern import Index, Pattern
+from kinformer.core.quote import quote
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Blocks(Pattern):
     def __post_init__(self) -> None:
         check_at_least("Blocks.size", self.size, 1)
         if not isinstance(self.table, tuple):
-            raise ValueError(f"Blocks.table={self.table!r}: give a tuple of tuples of key blocks")
+            raise ValueError(f"Blocks.table={quote(self.table)}: give a tuple of tuples of key blocks")
         for n, blocks in enumerate(self.table):
             check_whole_numbers(f"Blocks.table[{n}]", blocks, 0)
 

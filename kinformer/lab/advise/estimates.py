@@ -3,18 +3,18 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kinformer.core.keyword_conditions import has_effect
-from kinformer.core.keywords import signature
+from kinformer.core.keywords import as_texts
 from kinformer.core.model import Model
 from kinformer.lab.cost.free_memory import NUMBERS
 from kinformer.lab.cost.uninitialised import Uninitialised
 from kinformer.lab.errors import UserError, from_user
-from kinformer.lab.member_choice import MemberChoice, parse_member
+from kinformer.lab.member_choice import MemberChoice, parse_member, with_keywords
+from kinformer.lab.train.member_fit import fit_length
 
 TABLE = Path(__file__).with_name("members.json")
 ROWS = {256: 4, 2048: 1}  # measured lengths, and rows of a batch at each
@@ -67,11 +67,8 @@ def at_length(name: str, length: int) -> MemberChoice:
     name: name of the member.
     length: tokens of a row.
     """
-    function = parse_member(name, ()).function
-    defaults = {keyword: parameter.default for keyword, parameter in signature(function).parameters.items()}
-    positions = defaults.get("length")
-    is_short = isinstance(positions, int) and positions < length and has_effect("length", function.needs, defaults)  # type: ignore[attr-defined]
-    return parse_member(name, [f"length={length}"] if is_short else [])
+    choice = fit_length(parse_member(name, ()), length)
+    return replace(choice, text=with_keywords(name, as_texts(choice.keywords)))
 
 
 def fixed_bytes(weights: int) -> int:
@@ -137,7 +134,7 @@ def estimate_training(choice: MemberChoice, length: int) -> TrainingEstimate:
     name, model = choice.function.__name__, model_of(choice)
     rows = table()["members"].get(name)
     if rows is None:
-        raise UserError(f"{name} was not measured for this table; kinformer cost {name} measures it")
+        raise UserError(f"{name} was not measured for this table; `kinformer cost {name}` measures it")
     counted = {at: row for at in ROWS if (row := rows.get(str(at))) is not None and "refused" not in row}
     if not counted:
         raise UserError(f"{name} could not be measured: {rows[str(min(ROWS))]['refused']}")

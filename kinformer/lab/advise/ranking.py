@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from kinformer.core.discover import members
 from kinformer.core.keywords import as_texts
 from kinformer.lab.advise.estimates import (
@@ -36,6 +38,7 @@ UNITS = {
     "": 1,
     **{f"{letter}{i}B": (1024 if i else 1000) ** n for n, letter in enumerate("KMGT", 1) for i in ("", "I")},
 }
+LEAST_BYTES = 10**6  # fewer bytes without a unit are a number of gigabytes whose unit is forgotten
 TRIED, MINUTES = 4, 3  # members of the first comparison, and minutes of each
 
 
@@ -116,21 +119,25 @@ class Advice:
         }
 
 
-def memory_bytes(text: str | None) -> int:
-    """Parse a number of bytes such as "8GB" or "512MiB"; None gives the free bytes of this machine.
+def memory_bytes(text: str | None, device: torch.device | None = None) -> int:
+    """Parse a number of bytes such as "8GB" or "512MiB"; None gives the free bytes of a device.
 
     text: the text of --memory.
+    device: the device; None is the GPU if there is one, otherwise the CPU.
 
-    Errors: UserError for another text, or if the system does not report its free memory.
+    Errors: UserError for another text, for a number of fewer bytes than any training needs, and if the system does not
+    report its free memory.
     """
     if text is None:
-        if (free_bytes := free_memory()) is None:
+        if (free_bytes := free_memory(device)) is None:
             raise UserError("this machine does not report its free memory; give --memory, such as 8GB")
         return free_bytes
     parsed = re.fullmatch(r"(\d{1,12}(\.\d{1,12})?) ?([a-z]*)", text.strip(), re.IGNORECASE | re.ASCII)
     unit = None if parsed is None else UNITS.get(parsed[3].upper())
     if parsed is None or unit is None or not (count := int(float(parsed[1]) * unit)):
         raise UserError(f"wrong --memory: got {text!r}, expected a number of bytes above 0, such as 8GB or 512MB")
+    if not parsed[3] and count < LEAST_BYTES:
+        raise UserError(f"wrong --memory: got {text!r}, which is {count:,} bytes. Write {text.strip()}GB")
     return count
 
 
@@ -156,6 +163,7 @@ def rank_members(
     spec: str,
     bytes_there: int,
     on_progress: Callable[[int], None],
+    device: str | None = None,
 ) -> Advice:
     """Rank members (named models) for a task by estimated cost, and choose a few to compare first.
 
@@ -166,6 +174,7 @@ def rank_members(
     spec: the value of --data, for the advised commands.
     bytes_there: bytes of memory that a training may use.
     on_progress: called with the number of members that have been estimated.
+    device: the value of --device, for the advised commands; None if it is not given.
 
     Errors: UserError if no member fits in memory, or if none can read the data.
     """
@@ -191,8 +200,8 @@ def rank_members(
     settings = replace(settings, batch=batch)
     tried = list(_first_comparison(task, fits, data, settings, refused))
     fits = [fit for fit in fits if fit.name not in refused]
-    unknown = list(_caveats(fits, length, BASELINE[task]))
-    commands = _commands([fit for fit, _ in tried], spec, settings)
+    unknown = list(_caveats(fits, length, BASELINE[task], settings.precision, device))
+    commands = _commands([fit for fit, _ in tried], spec, settings, device)
     return Advice(task, data, length, batch, bytes_there, fits, tried, large, refused, unknown, commands)
 
 
@@ -259,7 +268,7 @@ def _in_order(baseline: str, fits: list[Fit]) -> Iterator[tuple[Fit, str]]:
     yield from ((fit, "the fewest multiplications of the remaining members") for fit in fits)
 
 
-def _caveats(fits: list[Fit], length: int, baseline: str) -> Iterator[str]:
+def _caveats(fits: list[Fit], length: int, baseline: str, precision: str, device: str | None) -> Iterator[str]:
     """Yield sentences about the limits of the ranking."""
     names = {record.name for record in fits}
     for record in table()["quality"]:
@@ -282,8 +291,10 @@ def _caveats(fits: list[Fit], length: int, baseline: str) -> Iterator[str]:
     if not all(record.estimate.sure for record in fits):
         measured = " and ".join(f"{at:,}" for at in ROWS)
         yield f"Cost of rows of {length:,} tokens: extrapolated from rows of {measured} tokens."
-    yield "Other sizes and devices: the members have default sizes; kinformer cost MEMBER key=value measures others."
-    free = free_memory()
+    yield "Other sizes and devices: the members have default sizes; `kinformer cost MEMBER key=value` measures others."
+    if precision != "float32":
+        yield f"Precision: memory is estimated for float32; activations in {precision} take less."
+    free = free_memory(None if device is None else torch.device(device))
     if free is not None and fits[0].process > free:
         yield f"This machine: a training may not fit, because only {size(free)} of memory are free."
 
@@ -294,11 +305,13 @@ def _mean_text(record: Mapping[str, Any]) -> str:
     return f"{record['written']} {record['mean']:.2f} ± {(high - low) / 2:.2f}"
 
 
-def _commands(tried: Sequence[Fit], data: str, settings: Settings) -> list[str]:
+def _commands(tried: Sequence[Fit], data: str, settings: Settings, device: str | None) -> list[str]:
     """Return the commands to run: a comparison of all, then a training of the cheapest, and its cost."""
     texts = [fit.estimate.choice.text for fit in tried]
     ranked = min(tried, key=lambda fit: fit.estimate.row_flops).estimate.choice
     size_of = ["--batch", str(settings.batch), "--length", str(settings.length)]
+    size_of += [] if settings.precision == "float32" else ["--precision", settings.precision]
+    size_of += [] if device is None else ["--device", device]
     common = ["--data", data, *size_of, "--minutes", str(MINUTES)]
     words = [ranked.function.__name__, *as_texts(ranked.keywords)]
     lines = [["compare", *texts, *common, "--out", unused_folder("advised")]] if len(texts) > 1 else []

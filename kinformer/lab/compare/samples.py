@@ -14,7 +14,7 @@ from kinformer.lab.data.text import TextData
 from kinformer.lab.text_continuation import WritingSettings, write_all
 from kinformer.lab.train.settings import Settings
 
-PROMPT, WRITTEN, TEMPERATURE = 64, 256, 0.8
+PROMPT, WRITTEN = 64, 256
 EACH = 6  # every sixth token of a text is masked
 
 
@@ -24,14 +24,14 @@ class WritingTask(NamedTuple):
     prompt: the prompt.
     source: the source for a model of pairs (source and target), otherwise None.
     size: largest number of tokens to write.
-    temperature: temperature of sampling.
+    temperature: temperature of sampling; None for the defaults of `generate`, which texts have.
     answer: the right answer, if there is one.
     """
 
     prompt: bytes
     source: bytes | None
     size: int
-    temperature: float
+    temperature: float | None
     answer: bytes | None = None
 
 
@@ -87,7 +87,7 @@ def displayed_task(model: Any, data: Data, settings: Settings) -> WritingTask:
     if not isinstance(data, TaskData):
         assert isinstance(data, TextData)
         first, count = prompt_and_written(model)
-        return WritingTask(tokenizer_of_model(data).decode(data.valid[:first].tolist()), None, count, TEMPERATURE)
+        return WritingTask(tokenizer_of_model(data).decode(data.valid[:first].tolist()), None, count, None)
     (row,) = data.valid.rows(1)
     if model.reads == "pairs":
         return WritingTask(b"", row.question, len(row.answer), 0.0, row.answer)
@@ -110,7 +110,7 @@ def timed_task(model: Any, data: Data, settings: Settings) -> WritingTask:
     assert isinstance(data, TaskData)
     (row,) = data.valid.rows(1)
     half = max(1, len(row.text) // 2)
-    return WritingTask(row.text[:half], None, len(row.text) - half, TEMPERATURE)
+    return WritingTask(row.text[:half], None, len(row.text) - half, None)
 
 
 def prompt_and_written(model: Any) -> tuple[int, int]:

@@ -27,9 +27,10 @@ from kinformer.core.state import detach, leaves
 from kinformer.lab.cost.operator_counts import Tally, products_of
 from kinformer.lab.cost.resident_memory import peak_resident, resident, restart_peak
 from kinformer.lab.cost.temporal_range import TemporalRange, remembered_by_layer, temporal_range
+from kinformer.lab.data.batches import device_of, to_device
 from kinformer.lab.train.attention_hooks import layers_that_read, reading_through
 from kinformer.lab.train.optimiser import adamw, clip, clip_groups
-from kinformer.lab.train.settings import Settings
+from kinformer.lab.train.settings import Precision, Settings
 
 QUERIES = 64  # queries that the reference reads to count the flops per query
 SAMPLED = 1024  # most queries for the count of allowed pairs; rows up to this length are counted whole
@@ -89,7 +90,13 @@ class Cost:
         return 3 * self.flops - 2 * self.once
 
 
-def cost(model: Model, batch: int, length: int, on_progress: Callable[[int], None] = lambda done: None) -> Cost:
+def cost(
+    model: Model,
+    batch: int,
+    length: int,
+    on_progress: Callable[[int], None] = lambda done: None,
+    precision: Precision = "float32",
+) -> Cost:
     """Measure the cost of training and decoding a model by running it on a few random rows.
 
     A batch of up to 4,096 tokens is run whole. The memory of a larger batch is extrapolated linearly from two smaller
@@ -99,28 +106,30 @@ def cost(model: Model, batch: int, length: int, on_progress: Callable[[int], Non
 
     Bytes of tensors are counted, without the internal buffers of kernels. The process is measured during these runs if
     the system reports its memory (Linux) and if nothing large ran in it before. Otherwise its memory is estimated from
-    the tensors.
+    the tensors. On a GPU, the memory that PyTorch holds there is measured instead, without the context of CUDA.
 
-    model: a model as a member function returns it, on the CPU. It is trained for a few steps: do not use it afterwards.
+    model: a model as a member function returns it. It is trained for a few steps: do not use it afterwards.
     batch, length: rows of a batch, and tokens that the model reads of each row. A row of a text has one more token,
         which is only predicted.
     on_progress: called with the number of finished stages, out of `STAGES`.
+    precision: "bf16" runs the forward passes in bfloat16 by autocast, as a training does.
 
     Errors: ValueError if the model does not take such rows, or if a number is below 1.
     """
     if min(batch, length) < 1:
         raise ValueError(f"wrong batch or length: got batch={batch} and length={length}, expected at least 1")
     span, memories = temporal_range(model), remembered_by_layer(model)  # before training steps change the weights
-    before, anew = resident(), restart_peak()
+    device = device_of(model)
+    before, anew = resident(device), restart_peak(device)
     weights = sum(x.untyped_storage().nbytes() for x in {x.data_ptr(): x for x in _own_tensors(model)}.values())
     parameters = sum(parameter.numel() for parameter in model.parameters())
     state = _state_bytes(model, length)
     on_progress(1)
     readers: dict[str, Counter[str]] = {}
     max_rows = max(2, TOKENS // length)
-    less = _memory(model, max_rows // 2, length, readers) if batch > max_rows else None
+    less = _memory(model, max_rows // 2, length, readers, precision) if batch > max_rows else None
     on_progress(2)
-    used = _memory(model, min(batch, max_rows), length, readers)
+    used = _memory(model, min(batch, max_rows), length, readers, precision)
     on_progress(3)
     if less is not None:
         used = used.extrapolate(less, (batch - max_rows) / (max_rows - max_rows // 2))
@@ -167,7 +176,8 @@ def sample_rows(model: Model, rows: int, length: int) -> Batch:
     rows: number of rows.
     length: tokens that the model reads of each row.
     """
-    return model.sample(rows, length + int(predicts_last(model)), 0)
+    batch: Batch = to_device(device_of(model), model.sample(rows, length + int(predicts_last(model)), 0))
+    return batch
 
 
 def predicts_last(model: Model) -> bool:
@@ -256,11 +266,11 @@ class StepMemory(NamedTuple):
         return grown if grown >= self.peak else round(KEPT * self.peak)
 
 
-def _memory(model: Model, rows: int, length: int, readers: dict[str, Counter[str]]) -> StepMemory:
+def _memory(model: Model, rows: int, length: int, readers: dict[str, Counter[str]], precision: Precision) -> StepMemory:
     """Run some training steps on `rows` rows. The executors of the last step are counted in `readers`."""
     model.train()
     optimiser, apart, clipped = adamw(model, 1e-6, 0.0), clip_groups(model), Settings().clip
-    batch = sample_rows(model, rows, length)
+    batch, device = sample_rows(model, rows, length), device_of(model)
     activations = high = steady = 0
 
     def note(layer: str, executor: str, request: Request) -> None:
@@ -274,7 +284,8 @@ def _memory(model: Model, rows: int, length: int, readers: dict[str, Counter[str
                 tally.restart()
             readers.clear()
             before = tally.live
-            loss = model(batch, state, 0.5)
+            with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
+                loss = model(batch, state, 0.5)
             activations = max(activations, tally.live - before)
             loss.total.backward()
             clip(apart, clipped)
@@ -286,7 +297,7 @@ def _memory(model: Model, rows: int, length: int, readers: dict[str, Counter[str
             state = detach(loss.state) if model.lanes else None
             del loss
             tally.restart()
-    return StepMemory(activations, high, steady, peak_resident())
+    return StepMemory(activations, high, steady, peak_resident(device))
 
 
 def _flops(model: Model, length: int) -> tuple[int, int]:
@@ -340,7 +351,7 @@ def _read_flops(request: Request, shares: dict[Any, float]) -> int:
 
 def _values(pos: Tensor) -> tuple[tuple[int, ...], bytes]:
     """Return positions by value, because another tensor may later have the same address."""
-    return tuple(pos.shape), pos.numpy().tobytes()
+    return tuple(pos.shape), pos.cpu().numpy().tobytes()
 
 
 def _share(request: Request) -> float:

@@ -30,10 +30,13 @@ def build_without_numbers(choice: MemberChoice) -> Any | None:
         return None
 
 
-def free_memory() -> int | None:
-    """Return the free bytes of the GPU, or of the machine if it has no GPU; None if unknown."""
-    if torch.cuda.is_available():
-        return torch.cuda.mem_get_info()[0]
+def free_memory(device: torch.device | None = None) -> int | None:
+    """Return the free bytes of a device; None if unknown.
+
+    device: the device; None is the GPU, or the machine if it has no GPU.
+    """
+    if torch.cuda.is_available() if device is None else device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         fields = dict(line.split(":", 1) for line in lines)

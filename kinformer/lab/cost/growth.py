@@ -1,17 +1,22 @@
 """Growth: time and memory of a part of a model as a function of row length, for `kinformer show`."""
 
+import dataclasses
 import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 from time import monotonic
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
+from kinformer.core.pattern import Pattern
 from kinformer.core.state import leaves
+from kinformer.laws.support.input_batch import InputBatch, map_tensors
 from kinformer.laws.support.subject import Subject
 
 LENGTHS = tuple(16 * 2**n for n in range(8))
@@ -36,30 +41,37 @@ class Growth:
     state: list[float] = field(default_factory=list)
 
     def lines(self) -> list[str]:
-        """Return one line of text per curve: bars of logarithmic height, then the exponent of its growth."""
+        """Return one line of text per curve: bars of logarithmic height, then how it grows when a row doubles."""
         if len(self.lengths) < 2:
             return []
         rows = [("time", self.seconds, _seconds), ("memory", self.saved_bytes, _bytes), ("state", self.state, _bytes)]
-        lines = [f"rows of {self.lengths[0]} to {self.lengths[-1]} tokens, each twice as long, width 16, one at a time"]
+        lines = [
+            f"rows of {self.lengths[0]:,} to {self.lengths[-1]:,} tokens, each twice as long, width 16, one at a time"
+        ]
         for name, values, format_value in rows:
             if values:
                 ends = f"{format_value(values[0])} to {format_value(values[-1])}"
-                lines.append(f"{name:<7}{bars(values)}  {ends}{_growth_text(values)}")
+                grows = growth_text(values, name)
+                lines.append(f"{name:<7}{bars(values)}  {ends}{grows and f'; {grows}'}")
         return lines
 
 
-def measure(subject: Subject) -> Growth:
+def measure(
+    subject: Subject, device: torch.device | str = "cpu", autocast: AbstractContextManager | None = None
+) -> Growth:
     """Measure a part on rows of doubling length, until a call takes half a second or the part fails.
 
     subject: the part.
+    device: the device to compute on.
+    autocast: context of the calls, such as `torch.autocast`; None computes in float32.
     """
-    module = subject.build().float()
+    module, autocast = subject.build().float().to(device), autocast or nullcontext()
     stateful = subject.no_state(module) is None
     growth = Growth()
     seconds = 0.0
     for length in LENGTHS:
         try:
-            calls = [_call(subject, module, length) for _ in range(3 if seconds > ENOUGH / 5 else 5)]
+            calls = [_call(subject, module, length, device, autocast) for _ in range(3 if seconds > ENOUGH / 5 else 5)]
             seconds, saved_bytes = median(call[0] for call in calls), calls[-1][1]
             state = subject.start(module, 1, length, torch.float32) if stateful else ()
         except (IndexError, ValueError, RuntimeError):
@@ -74,9 +86,11 @@ def measure(subject: Subject) -> Growth:
     return growth
 
 
-def _call(subject: Subject, module: torch.nn.Module, length: int) -> tuple[float, float]:
+def _call(
+    subject: Subject, module: torch.nn.Module, length: int, device: torch.device | str, autocast: AbstractContextManager
+) -> tuple[float, float]:
     """Return the seconds of a call with its gradients, and the bytes kept for the backward pass."""
-    batch = subject.batch([length]).to(torch.float32)
+    batch = _to_device(subject.batch([length]).to(torch.float32), device)
     parameter_storages = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
     saved: dict[int, int] = {}
 
@@ -87,11 +101,23 @@ def _call(subject: Subject, module: torch.nn.Module, length: int) -> tuple[float
         return tensor
 
     begin = monotonic()
-    with saved_tensors_hooks(note, lambda tensor: tensor):
+    with saved_tensors_hooks(note, lambda tensor: tensor), autocast:
         y = subject.call(module, batch).y
     if y.requires_grad:
         y.sum().backward()
+    y[..., :1].sum().item()  # waits until the device has computed everything
     return monotonic() - begin, float(sum(saved.values()))
+
+
+def _to_device(batch: InputBatch, device: torch.device | str) -> InputBatch:
+    """Return a batch with its tensors, and the tensors of its patterns, on a device."""
+
+    def move(value: Any) -> Any:
+        if isinstance(value, Pattern):
+            return map_tensors(value, lambda tensor: tensor.to(device))
+        return value.to(device) if isinstance(value, Tensor) else value
+
+    return InputBatch(*(move(getattr(batch, field.name)) for field in dataclasses.fields(batch)))
 
 
 def power(values: Sequence[float]) -> float | None:
@@ -109,9 +135,19 @@ def power(values: Sequence[float]) -> float | None:
     return max(0.0, min(first, second)) if abs(first - second) <= AGREE else None
 
 
-def _growth_text(values: Sequence[float]) -> str:
+def growth_text(values: Sequence[float], what: str) -> str:
+    """Return a sentence on the growth of a curve, such as "a row twice as long takes 2 times the memory".
+
+    values: one value for each length; each length is twice the one before.
+    what: name of the values, such as "memory".
+
+    Returns "" if the last doublings do not agree.
+    """
     exponent = power(values)
-    return "" if exponent is None else f", proportional to about length^{exponent:.1f}"
+    if exponent is None:
+        return ""
+    times = round(2**exponent, 1)
+    return f"any row takes the same {what}" if times == 1 else f"a row twice as long takes {times:g} times the {what}"
 
 
 def bars(values: Sequence[float]) -> str:

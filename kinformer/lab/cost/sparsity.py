@@ -1,5 +1,6 @@
 """Counts of an attention pattern: keys per query, share of all pairs, and layers to connect positions."""
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -9,9 +10,11 @@ from torch import Tensor
 
 from kinformer.attend.executors.pieces import relative_cost
 from kinformer.attend.pattern_parts import parts
+from kinformer.core.layout import GatheredKeys, GatheredRows, Layout, Residue
 from kinformer.core.pattern import Pattern, pair_mask
 
 HEADS, MOST, LONG = 4, 1024, (1_024, 4_096, 16_384)
+NAMED = 4  # positions of gathered keys or queries that are named
 
 
 class PatternNumbers(NamedTuple):
@@ -91,26 +94,48 @@ def pattern_lines(pattern: Pattern, length: int) -> Iterator[str]:
     """
     length = min(length, MOST)
     counted = count_pattern(pattern, length)
-    least_most = f" ({counted.least} to {counted.most})" if counted.least != counted.most else ""
-    yield f"keys per query   {counted.mean:.4g}{least_most} of {length}"
-    yield f"share            {counted.share:.1%} of the full matrix"
+    yield f"counted on a row of {length:,} positions"
+    least_most = f", from {counted.least} to {counted.most}" if counted.least != counted.most else ""
+    yield f"keys per query   {counted.mean:.4g}{' on average' if least_most else ''}{least_most}"
+    yield f"share            {counted.share:.1%} of all pairs of query and key"
     reachable = "every other position" if counted.ahead else "every earlier position"
     if counted.steps is None:
-        yield f"reaches          {counted.reached:.1%} of pairs, in any number of layers"
+        yield f"reaches          {counted.reached:.1%} of pairs, through any number of layers"
     else:
         plural = "s" if counted.steps != 1 else ""
-        yield f"reaches          {reachable} in {counted.steps} layer{plural}"
+        yield f"reaches          {reachable} through {counted.steps} layer{plural}"
     pieces = parts(pattern, length)
-    if len(pieces) > 1:
-        each = ", ".join(
-            f"{piece.layout.keys_per_query(length):.4g} in {type(piece.layout).__name__}" for piece in pieces
-        )
-        yield f"pieces           {len(pieces)}, disjoint; keys per query that each piece reads: {each}"
+    for n, piece in enumerate(pieces if len(pieces) > 1 else ()):
+        keys = f"{count_pattern(piece.where, length).mean:.4g} of the {counted.mean:.4g} keys"
+        yield f"{'' if n else 'pieces':<17}{keys}: {layout_words(piece.layout)}"
     if not pattern.tensors():
         shares = ", ".join(f"{relative_cost(pattern, n):.2g} at {n:,}" for n in LONG)
-        yield f"work             relative to dense attention, with tiles: {shares} tokens"
+        yield f"computation      as a share of full attention: {shares} tokens"
     if not counted.ahead and (capacity := pattern.capacity(length)) < length:
-        yield f"decoding         the cache keeps {capacity} of {length} keys"
+        yield f"decoding         the cache keeps {capacity} earlier keys"
+
+
+def layout_words(layout: Layout) -> str:
+    """Return a layout of keys in words, such as "window (8 back, 0 ahead)".
+
+    layout: the layout.
+    """
+    window = ", ".join(
+        f"{'all' if size == math.inf else int(size)} {side}"
+        for size, side in ((layout.back, "back"), (layout.ahead, "ahead"))
+    )
+    match layout:
+        case Residue(n=n):
+            return f"multiples of {n} ({window})"
+        case GatheredKeys(p=positions, period=period):
+            return f"keys {_list_positions(positions)}{f' of every {period}' if period else ''} ({window})"
+        case GatheredRows(p=positions):
+            return f"queries {_list_positions(positions)} ({window})"
+    return f"window ({window})"
+
+
+def _list_positions(positions: tuple[int, ...]) -> str:
+    return ", ".join(map(str, positions[:NAMED])) + ", ..." * (len(positions) > NAMED)
 
 
 def _two_layers(a: Bool[Tensor, "L L"], b: Bool[Tensor, "L L"]) -> Bool[Tensor, "L L"]:

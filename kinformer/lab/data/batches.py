@@ -7,11 +7,13 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from kinformer.core.keyword_hints import KeywordHints
+
 Source = Callable[[int], Any] | Iterable[Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Batches:
+class Batches(KeywordHints):
     """Training batches and validation batches of the caller's own data: `Batches(train, valid)`.
 
     Choose it if no kind of data of `kinformer/lab/data` fits. A batch is a tensor, or a tree of tuples, lists and dicts

@@ -137,14 +137,14 @@ def read(where: str, *, label: str = "", text: str = "", tokenizer: str = "bytes
 
 
 def split(
-    name: str, rows_read: list[TextPairRow], valid_rows: list[TextPairRow] | None, tokenizer: str
+    name: str, rows_read: list[TextPairRow], valid_rows: list[TextPairRow] | None, tokenizer: str | Tokenizer
 ) -> LabelledData:
     """Split rows in three, each a label and a text, and turn the texts into tokens.
 
     name: the specification of the data, for its name and for errors.
     rows_read: all rows; they are all for training if `valid_rows` is given.
     valid_rows: rows of another file for validation; None takes them from `rows_read`.
-    tokenizer: as for `text.read`.
+    tokenizer: as for `text.read`, or a tokenizer.
 
     Errors: ValueError for data with only one text or label, or with a label that is not in train.
     """

@@ -16,6 +16,7 @@ import torch
 from kinformer.checkpoint.atomic_files import existing_path
 from kinformer.core.checks import check_in_range, check_option
 from kinformer.core.model import Model, display_name
+from kinformer.core.quote import quote
 from kinformer.lab.data import labelled
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.data import Stream, named
@@ -170,7 +171,7 @@ def read(
         exponent = check_in_range("power", float(power), 0, 1)
     except ValueError as error:
         raise ValueError(
-            f"power={power!r} is invalid: give a number from 0 (all tasks equally often) to 1 (by size)"
+            f"power={quote(power)} is invalid: give a number from 0 (all tasks equally often) to 1 (by size)"
         ) from error
     name, fields = f"multitask={where}", (label or labelled.NAMES[0], text or labelled.NAMES[1])
     all_of, valid_rows = _tasks(where, fields), _tasks(valid, fields) if valid else None

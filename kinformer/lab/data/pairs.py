@@ -20,7 +20,7 @@ from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.data import Data, named
 from kinformer.lab.data.support.evaluation_sample import sampled_rows
 from kinformer.lab.data.support.length_buckets import Buckets
-from kinformer.lab.data.support.text_pair_rows import refuse_fields, split_rows, two_columns
+from kinformer.lab.data.support.text_pair_rows import TextPairRow, refuse_fields, split_rows, two_columns
 
 FORM, SERVES, NAMES = "pairs=FILE.tsv", ("pairs",), ("source", "target")
 MEASURED = 16  # pairs in a validation batch
@@ -139,6 +139,21 @@ def read(where: str, *, source: str = "", target: str = "", tokenizer: str = "by
     refuse_fields(name, (where, valid), source=source, target=target)
     rows_read = two_columns("pairs", where, NAMES, fields)
     valid_rows = two_columns("pairs", valid, NAMES, fields) if valid else None
+    return split(name, rows_read, valid_rows, tokenizer)
+
+
+def split(
+    name: str, rows_read: list[TextPairRow], valid_rows: list[TextPairRow] | None, tokenizer: str | Tokenizer
+) -> PairData:
+    """Split rows in three, each a source and a target, and turn the texts into tokens.
+
+    name: the specification of the data, for its name and for errors.
+    rows_read: all rows; they are all for training if `valid_rows` is given.
+    valid_rows: rows for validation; None takes them from `rows_read`.
+    tokenizer: as for `text.read`, or a tokenizer.
+
+    Errors: ValueError for data with only one source.
+    """
     if valid_rows is None and len({row.texts[0] for row in rows_read}) < 2:
         raise ValueError(f"{name} has only one distinct source; give at least two, for training and for validation")
     lots, rule = split_rows(name, "sources", rows_read, 0, valid_rows)

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import get_type_hints
 
+from kinformer.core.missing_path import refuse_long_paths
+from kinformer.core.quote import quote
 from kinformer.lab.data.data import Data
 from kinformer.lab.data.support.data_readers import data_readers
 from kinformer.lab.data.support.spec_options import refuse_unknown, words_of
@@ -32,6 +34,7 @@ class DataSource:
     reader: Callable[..., Data]
     kind: type[Data] | None
 
+    @refuse_long_paths()
     def read(self, **options_given: str) -> Data:
         """Read the data, with `options_given` in addition to the options of the specification.
 
@@ -39,7 +42,7 @@ class DataSource:
         """
         for name in options_given:
             if name in self.options:
-                raise ValueError(f"{name} is given twice, as an option and in {self.spec!r}; give it once")
+                raise ValueError(f"{name} is given twice, as an option and in {quote(self.spec)}; give it once")
         _check_options(self.name, self.reader, [*self.options, *options_given])
         return self.reader(self.where, **self.options, **options_given)
 

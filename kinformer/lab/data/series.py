@@ -18,6 +18,7 @@ from torch import Tensor
 from kinformer.core.batch import SeriesWindows
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.model import ColumnScales, Forecaster, Model, display_name
+from kinformer.core.quote import quote
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.data import Data, named
 from kinformer.lab.data.support.dates import Clock, Column, calendar, dates_of
@@ -337,8 +338,9 @@ def _columns_named(option: str, option_value: str, names: Sequence[str], numeric
     for word in words:
         if word not in by_name:
             raise ValueError(
-                f"{option}={option_value} names {word!r}, which is no column of numbers{suggest_names(word, by_name)}"
+                f"{option}={option_value} names {quote(word)}, which is no column of numbers"
+                f"{suggest_names(word, by_name)}"
             )
         if words.count(word) > 1:
-            raise ValueError(f"{option}={option_value} names {word!r} twice; give each column once")
+            raise ValueError(f"{option}={option_value} names {quote(word)} twice; give each column once")
     return [by_name[word] for word in words]

@@ -22,6 +22,7 @@ from kinformer.core.checks import check_option
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.keywords import parse_keywords
 from kinformer.core.model import Model, display_name
+from kinformer.core.quote import quote
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.data import Data, named
 from kinformer.lab.data.support.npz_arrays import read_arrays
@@ -204,9 +205,11 @@ def read(where: str, *, answer: str = "number", **sizes: str) -> SetData:
     if where in PROBLEMS:
         return _generated_data(where, answer, sizes)
     if not where.endswith(".npz"):
-        raise ValueError(f"there is no problem {where!r} of sets{suggest_names(where, PROBLEMS)}; or give a FILE.npz")
+        raise ValueError(
+            f"there is no problem {quote(where)} of sets{suggest_names(where, PROBLEMS)}; or give a FILE.npz"
+        )
     if sizes:
-        raise ValueError(f"sets=FILE.npz has no option {min(sizes)!r}; its only option is answer")
+        raise ValueError(f"sets=FILE.npz has no option {quote(min(sizes))}; its only option is answer")
     return _stored_data(where, check_option("answer", answer, ANSWERS))
 
 

@@ -19,6 +19,7 @@ from kinformer.core.discover import modules
 from kinformer.core.keywords import parse_keywords
 from kinformer.core.model import ACCURACY, Metric, Model
 from kinformer.core.module_import import load_user_module
+from kinformer.core.quote import quote
 from kinformer.core.task import Task, TaskRow
 from kinformer.decoding.pad_sequences import pad_sequences
 from kinformer.decoding.prompts import Prompts
@@ -183,12 +184,12 @@ def read(where: str, **sizes: str) -> TaskData:
 def _task_kind(name: str) -> type[Task]:
     files = modules("tasks")
     if name not in files:
-        raise ValueError(f"there is no task {name!r}{suggest_names(name, files)}")
+        raise ValueError(f"there is no task {quote(name)}{suggest_names(name, files)}")
     kinds = [
         value for value in vars(files[name]).values() if _is_task(value) and value.__module__ == files[name].__name__
     ]
     if not kinds:
-        raise ValueError(f"the file of the task {name!r} defines no subclass of Task")
+        raise ValueError(f"the file of the task {quote(name)} defines no subclass of Task")
     return kinds[-1]
 
 
@@ -199,7 +200,7 @@ def _own_task_kind(where: str) -> type[Task]:
     except (LookupError, ImportError) as error:
         raise ValueError(str(error)) from error
     if name not in kinds:
-        raise ValueError(f"{path} has no task {name!r}{suggest_names(name, kinds)}")
+        raise ValueError(f"{path} has no task {quote(name)}{suggest_names(name, kinds)}")
     return kinds[name]
 
 

@@ -86,7 +86,8 @@ class TextData(Data):
             )
             advice = "give more text, at least about 60 bytes" if valid.unit == "bytes" else "give more text"
             raise ValueError(
-                f"{shortage} for validation, expected at least 2; {advice}, or a validation file with --valid FILE"
+                f"{shortage} for validation, expected at least 2; {advice}, or validation data with "
+                "--valid FILE (valid= in Python)"
             )
         if model.lanes:
             if train.begins is None:
@@ -159,7 +160,24 @@ def read(where: str, *, field: str = "", documents: str = "", tokenizer: str = "
     splits = [split(source_of(where, field, between))]
     if valid:
         splits = [Split(splits[0].source, "train"), Split(source_of(valid, field, between), "valid")]
-    data = tokens_of(splits, tokenizer, chosen)
+    rule = f"valid is text={valid}" if valid else splits[0].by
+    return read_splits(splits, rule, chosen, tokenizer, joined=documents == "joined")
+
+
+def read_splits(
+    splits: Sequence[Split], rule: str, tokenizer: Tokenizer | int | None, spelled: str = "", *, joined: bool = False
+) -> TextData:
+    """Read text sources that are split in three.
+
+    splits: the sources with the rules that split them.
+    rule: the rule in words, for the description.
+    tokenizer: the tokenizer, the size of one to train, or None for bytes.
+    spelled: the option `tokenizer=` as it was written.
+    joined: True makes one text of all documents.
+
+    Errors: ValueError if the sources have no bytes or are not text; OSError if a file cannot be read.
+    """
+    data = tokens_of(splits, spelled, tokenizer)
     arrays, name = data.arrays, splits[0].source.name
     if not sum(data.counts.values()):
         raise ValueError(f"{name} holds no byte; give a text")
@@ -175,15 +193,14 @@ def read(where: str, *, field: str = "", documents: str = "", tokenizer: str = "
         widths={split_name: arrays[f"{split_name}.widths"] for split_name in NAMES if f"{split_name}.widths" in arrays},
     )
     several = sum(len(arrays[f"{split_name}.begins"]) for split_name in NAMES) > len(NAMES)
-    if documents != "joined" and several:
+    if not joined and several:
         text = replace(text, begins={split_name: arrays[f"{split_name}.begins"] for split_name in NAMES})
-    return replace(text, split=_describe_split(text, splits, data.counts, valid))
+    return replace(text, split=_describe_split(text, rule, data.counts))
 
 
-def _describe_split(text: TextData, splits: Sequence[Split], counts: Mapping[str, int], valid: str) -> str:
+def _describe_split(text: TextData, rule: str, counts: Mapping[str, int]) -> str:
     """Describe in one line what was split and by which rule."""
     shares = [f"{counts[name]:,} bytes for {use}" for name, use in zip(NAMES, USES, strict=True) if counts[name]]
-    rule = f"valid is text={valid}" if valid else splits[0].by
     line = f"{text.name}: {', '.join(shares)}; {rule}"
     if text.begins:
         line += f"; {sum(map(len, text.begins.values())):,} documents, each read separately"

@@ -12,6 +12,7 @@ from torch import Tensor
 from kinformer.checkpoint.checkpoint import load
 from kinformer.core.checks import check_at_least
 from kinformer.core.eval_mode import evaluating
+from kinformer.core.missing_path import refuse_long_paths
 from kinformer.core.neighbours import Neighbours, Store
 from kinformer.core.search import Search, VectorIndex
 from kinformer.decoding.saved_state import fingerprint
@@ -114,6 +115,7 @@ class Datastore(Store):
         return cls(manifest, texts, keys, None if search is None else search.index(keys))
 
     @classmethod
+    @refuse_long_paths()
     def with_model(cls, path: Path, frozen: str | None = None) -> KeyModel:
         """Open a datastore together with the model that made its keys.
 

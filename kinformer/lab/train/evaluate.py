@@ -213,18 +213,21 @@ def _speed(model: Model, text: TextData, length: int) -> float:
     return trial.count * trial.bytes_per_token / max(monotonic() - began, 1e-9)
 
 
-def evaluate_batches(model: Model, batches: Iterable[Any], group: SingleProcess = SINGLE_PROCESS) -> Measurement:
+def evaluate_batches(
+    model: Model, batches: Iterable[Any], group: SingleProcess = SINGLE_PROCESS, main: Metric | None = None
+) -> Measurement:
     """Return the metric of a model over batches, in eval mode.
 
     model: the model to evaluate.
     batches: batches of the model's kind.
     group: the processes that share the rows.
+    main: the metric to return, if the model reports it; by default the first one that it reports.
 
     Errors: ValueError if every target is padding.
     """
     mine = (part for part in map(group.part, batches) if part is not None)
     score = _sum_scores(
-        model, (ScoredRows(model.judge(to_device(device_of(model), batch))) for batch in mine), group=group
+        model, (ScoredRows(model.judge(to_device(device_of(model), batch))) for batch in mine), group=group, main=main
     )
     if not score.count:
         raise ValueError("cannot evaluate the model: every target in the batches is padding. Give other batches")
@@ -236,6 +239,7 @@ def _sum_scores(
     judgements: Iterable[ScoredRows],
     on_progress: Callable[[int], None] = lambda count: None,
     group: SingleProcess = SINGLE_PROCESS,
+    main: Metric | None = None,
 ) -> Measurement:
     """Sum the judged rows; they are computed lazily, in eval mode."""
     training, sums = model.training, dict[str, tuple[float, int]]()
@@ -254,7 +258,7 @@ def _sum_scores(
     sums = group.sum(sums)
     _, size = sums.pop(BYTES, (0.0, 0))
     means = {name: value / max(count, 1) for name, (value, count) in sums.items()}
-    first = next(iter(sums), model.metric.name)
+    first = main.name if main is not None and main.name in sums else next(iter(sums), model.metric.name)
     # the first sum depends on the data, which may differ from the training data
     metrics = (model.metric, getattr(type(model), "metric", model.metric), ACCURACY)
     metric = next((candidate for candidate in metrics if candidate.name == first), model.metric)

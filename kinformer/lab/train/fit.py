@@ -9,13 +9,15 @@ from typing import Any
 
 from kinformer.checkpoint.checkpoint import find_conflict
 from kinformer.checkpoint.model_files import BEST, CheckpointError
-from kinformer.core.did_you_mean import suggest_names
-from kinformer.core.model import Model
+from kinformer.core.did_you_mean import check_known_keywords
+from kinformer.core.missing_path import refuse_long_paths
+from kinformer.core.model import Model, display_name
+from kinformer.lab.data.as_data import as_data
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.data import Data
-from kinformer.lab.data.spec import read_spec
 from kinformer.lab.train.budget import Budget, MinuteBudget, StepBudget
 from kinformer.lab.train.distributed import Form, processes
+from kinformer.lab.train.fit_progress import show_fit
 from kinformer.lab.train.folder_lock import lock_folder
 from kinformer.lab.train.history import History
 from kinformer.lab.train.run_folder import RunFolder
@@ -23,9 +25,10 @@ from kinformer.lab.train.settings import Settings
 from kinformer.lab.train.train import train
 
 
+@refuse_long_paths()
 def fit(
     model: Model,
-    data: str | Data | Batches | Callable[[int], Any] | Iterable[Any],
+    data: str | Path | Data | Batches | Callable[[int], Any] | Iterable[Any],
     *,
     minutes: float | None = None,
     steps: int | None = None,
@@ -36,8 +39,9 @@ def fit(
     seed: int = 0,
     resume: bool = False,
     overwrite: bool = False,
-    valid: str | None = None,
+    valid: Any = None,
     parallel: Form = "ddp",
+    progress: bool | None = None,
     **further: Any,
 ) -> History:
     """Train a model in place and return the history of the training.
@@ -47,8 +51,8 @@ def fit(
         history = kf.fit(model, "text=book.txt", minutes=3, out="runs/book")
         print(history.best)
 
-    Nothing is printed. If `out` is given, each step adds a line to metrics.jsonl in that folder, and
-    `tail -f runs/book/metrics.jsonl` shows it. The command `kinformer train` shows its progress.
+    A terminal and a notebook show a bar with the step, the loss, the metric on validation data, the speed and the time
+    left. If `out` is given, each step adds a line to metrics.jsonl in that folder.
 
     A training loop of your own does not need `fit`: a model returns its loss, with a mean over the targets as `total`.
     `fit` adds gradient clipping, learning rate schedules, run folders, and updates that some parts make once after each
@@ -66,32 +70,41 @@ def fit(
             optimiser.zero_grad()
 
     model: a model from a member function, or a Model of your own.
-    data: "text=PATH" or "text=stdlib"; "pairs=FILE.tsv" for a model of pairs (source and target); or a task such as
-        "task=recall,pairs=16" for either. A Data object works too. A model that reads none of these takes
-        Batches(train, valid), or an iterable of batches. With a tokenizer, a token may be longer than a byte:
-        "text=notes.jsonl,field=body,tokenizer=bpe:4096" (see `kinformer show text`).
+    data: the training data in one of these forms.
+        A path of a file or folder in the form that the model reads: a text, or lines of pairs or of labelled texts.
+        KIND=PLACE with options, such as "text=notes.jsonl,field=body,tokenizer=bpe:4096" or "task=recall,pairs=16".
+        A data set of the package `datasets`, or a list of dicts or of texts. Its columns are `text`; `input_ids`, with
+        `attention_mask` and `labels` if there are any; `source` and `target`; or `text` and `label`.
+        A DataLoader, an iterable of batches, or a function from the step to a batch. A batch is a dict with `input_ids`
+        and perhaps `attention_mask` and `labels`, as the collators of transformers make it, or a batch of the model.
+        Tokens without attention are not read and have no loss, and a label of -100 has no loss.
+        Token ids [N] or [rows, N], or a `Data` or `Batches` object.
     minutes, steps: length of the training, in minutes without evaluation or in optimiser steps. Give one of the two.
     out: folder of the run. It holds the last model, the model with the best metric on validation data in `best`,
         metrics.jsonl, and the training state to resume from. Nothing is saved by default.
     batch, length: for text, windows or lanes (parallel pieces of the text) per batch (16 by default) and tokens in each
         (256 by default; the command line uses 4 and 128). For pairs, pairs per batch and the longest side of a pair.
-        Other data has its own batches.
+        Other data has its own batches, as a DataLoader has.
     lr: the highest learning rate; by default the rate of the member's recipe.
     seed: seed of the windows and of all random numbers in training.
     resume: continue the run in `out` with the same arguments, except for its length. On a CPU the weights are the same
         as after a training without a break. The training starts anew if nothing was saved. More minutes or steps
         continue a finished run.
     overwrite: True permits to replace a model in `out`; by default such a folder is refused before the first step.
-    valid: a file or folder of validation data; all of `data` is then training data. By default, validation data is a
-        part of `data`.
+    valid: validation data in the form of `data`; all of `data` is then training data. By default, validation data is
+        the validation split of a data set, or a part of `data`. Of batches, it is the training batches, with a warning
+        for a DataLoader.
     parallel: in a script that torchrun starts, "ddp" keeps all weights in each process, and "shard" a part of them.
+    progress: True shows the progress, as lines if stderr is neither a terminal nor a notebook. False shows nothing, and
+        None shows it only in a terminal or a notebook.
     further: other fields of `Settings`, such as accumulate=4, precision="bf16", checkpointing=True or clip=0.5, or of
         `Recipe`, such as schedule="linear", warmup=100, betas=(0.9, 0.98) or eps=1e-9.
 
-    Errors: ValueError, in one line, if the model does not read the data or an argument has no meaning. ValueError if a
-    model that learns the next token cannot decode, or if its outputs depend on later tokens although no part declares
-    it. ValueError if `out` holds a model, or if another process trains into `out` (FolderInUse). TrainingStopped if a
-    loss is not finite.
+    Errors: ValueError, in one line, if the model does not read the data or an argument has no meaning. TypeError for an
+    unknown keyword, with the keyword to use instead. FileNotFoundError for a missing path. ValueError if a model that
+    learns the next token cannot decode, or if its outputs depend on later tokens although no part declares it.
+    ValueError if `out` holds a model, or if another process trains into `out` (FolderInUse). TrainingStopped if a loss
+    is not finite.
     """
     if not isinstance(model, Model):
         raise ValueError(f"wrong model for fit: got {type(model).__name__}, expected a Model, such as gpt() returns")
@@ -111,9 +124,13 @@ def fit(
     ):
         if folder is not None and not overwrite:
             _check_folder(folder, model, resume)
-        read = _data(data, valid)
+        read = as_data(model, data, valid, batch=settings.batch, length=settings.length, seed=seed)
+        shown = progress if group.rank == 0 else False
         try:
-            return train(model, read, budget, settings, folder=folder, resume=resume, group=group, claimed=True)
+            with show_fit(shown, display_name(model)) as show:
+                return train(
+                    model, read, budget, settings, folder=folder, show=show, resume=resume, group=group, claimed=True
+                )
         except CheckpointError as error:
             if folder is None:
                 raise
@@ -128,12 +145,10 @@ def _budget(minutes: float | None, steps: int | None) -> Budget:
 
 
 def _settings(usual: Mapping[str, Any], **keywords: Any) -> Settings:
-    """Return the settings of keywords, and of the `usual` ones that are not None; ValueError for an unknown name."""
-    names = [field.name for field in fields(Settings)]
-    if unknown := [name for name in keywords if name not in names]:
-        raise ValueError(
-            f"fit has no keyword {unknown[0]!r}{suggest_names(unknown[0], {*names, *signature(fit).parameters})}"
-        )
+    """Return the settings of keywords, and of the `usual` ones that are not None; TypeError for an unknown name."""
+    settings, own = {field.name for field in fields(Settings)}, signature(fit).parameters.keys() - {"further"}
+    if unknown := keywords.keys() - settings:
+        check_known_keywords("fit", unknown, settings | own)
     return Settings(**{name: value for name, value in usual.items() if value is not None}, **keywords)
 
 
@@ -151,15 +166,3 @@ def _advice_for(folder: Path) -> str:
     """Return advice for a run that cannot resume, because a file is damaged or missing."""
     weights = folder / BEST if (folder / BEST).is_dir() else folder
     return f"load weights from {weights} if they are intact, or start again with overwrite=True"
-
-
-def _data(data: Any, valid: str | None) -> Data | Batches:
-    """Read the data that a text or a path names; wrap an iterable of batches."""
-    if isinstance(data, str | Path):
-        return read_spec(str(data), **({} if valid is None else {"valid": valid}))
-    if valid is not None:
-        raise ValueError(
-            "valid= is only for data that a text names, such as data='text=PATH'; other data brings its own validation "
-            "data"
-        )
-    return data if isinstance(data, Data | Batches) else Batches(data)

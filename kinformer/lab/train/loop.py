@@ -19,6 +19,7 @@ from kinformer.lab.data.lanes import Lanes
 from kinformer.lab.data.resumable_stream import ResumableStream, StepError
 from kinformer.lab.data.support.state_tensors import restore_state, state_tensors
 from kinformer.lab.data.text import TextData
+from kinformer.lab.data.token_ids import BYTES, per_token
 from kinformer.lab.train.budget import Budget
 from kinformer.lab.train.distributed import SingleProcess
 from kinformer.lab.train.evaluate import Measurement, evaluate, evaluate_batches, settle_measuring
@@ -79,6 +80,8 @@ class Training:
         self.stream: Stream = open_training_stream(model, data, settings, self.decisions)
         if isinstance(data, Data):
             model.metric = data.metric(model)
+        elif getattr(model, "vocab", BYTES) != BYTES:  # tokens of the user's own, which are no bytes
+            model.metric = per_token(model.metric)
         self.nats = math.log(2) * (data.bytes_per_token if isinstance(data, Data) else 1)
         self._check_first_batch()
         self.learner = Learner(model, self.stream, settings, group)
@@ -115,10 +118,10 @@ class Training:
         while spent < until:
             self.step(spent)
             before, spent = spent, self.fraction_spent
-            self.report(spent)
             due = spent >= 1 or int(spent * measures) > int(before * measures)
             if due:
                 self.measure()
+            self.report(spent)
             signal = int(self.group.reduce_max(stopped() or 0))
             if due or signal or spent >= until or self.group.reduce_max(monotonic() - self.saved) >= EVERY:
                 self.save()
@@ -184,9 +187,11 @@ class Training:
         spent: fraction of the budget that is spent.
         """
         done, name = self.history, self.model.metric.name
-        valid = done.points[-1].valid if done.points else None
+        valid, measured = (done.points[-1].valid, done.points[-1].step) if done.points else (None, 0)
         counted = self.data.counted if isinstance(self.data, Data) else "tokens"
-        self.show.status(Status(done.step, spent, done.seconds, done.tokens, self.smooth or 0.0, valid, name, counted))
+        self.show.status(
+            Status(done.step, spent, done.seconds, done.tokens, self.smooth or 0.0, valid, name, counted, measured)
+        )
 
     def measure(self) -> None:
         """Measure the metric on validation data, and save the model if it is the best so far.
@@ -217,7 +222,9 @@ class Training:
     def score(self) -> Measurement:
         """Evaluate the model on validation data."""
         if not isinstance(self.data, TextData):
-            return evaluate_batches(self.model, cast(Batches, self.stream).validation_batches, self.group)
+            # of batches with marked answers, such as texts with a prompt, the model's own metric is the main one
+            main = getattr(type(self.model), "metric", None) if isinstance(self.data, Batches) else None
+            return evaluate_batches(self.model, cast(Batches, self.stream).validation_batches, self.group, main)
         part, limit = self.data.part("valid"), self.settings.sample_bytes
         self.show.begin_measuring(min(part.bytes, limit))
         return evaluate(self.model, part, self.settings.length, limit, group=self.group, probe=False)

@@ -22,6 +22,7 @@ class Status:
     valid: last metric on validation data, or None.
     unit: unit of the metric.
     counted: word for what `tokens` counts, such as "tokens".
+    measured: step of the last measurement on validation data.
     """
 
     step: int
@@ -32,12 +33,14 @@ class Status:
     valid: float | None
     unit: str = "bits per byte"
     counted: str = "tokens"
+    measured: int = 0
 
     def __str__(self) -> str:
         # With bits the loss is in bits too; any other metric is measured only on validation data.
         bits = self.unit.startswith("bits")
         learned = f"{self.train:.3f} {self.unit}" if bits else f"loss {self.train:.3f}"
-        valid = "" if self.valid is None else f", validation {self.valid:.3f}{'' if bits else f' {self.unit}'}"
+        unit = "" if bits else f" {self.unit}"
+        valid = "" if self.valid is None else f", validation {self.valid:.3f}{unit} at step {self.measured:,}"
         speed = f"{self.tokens / max(self.seconds, 1e-9):,.0f} {self.counted}/s"
         return f"step {self.step:,}: {learned}{valid}, {speed}, {self.time_left} left"
 
@@ -115,7 +118,11 @@ def show(console: Console, name: str) -> Iterator[ProgressDisplay]:
     if not console.is_terminal:
         yield LineDisplay(console, name)
         return
-    columns = (TextColumn("{task.description}"), BarColumn(20), TextColumn("{task.fields[status]}"))
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(20),
+        TextColumn("{task.fields[status]}", markup=False),
+    )
     with Progress(*columns, console=console, transient=True) as progress:
         yield LiveDisplay(progress, progress.add_task(name, total=1.0, status="starting"), name)
 

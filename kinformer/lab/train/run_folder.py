@@ -12,6 +12,7 @@ removed after newer weights are in place. One rename of model.safetensors theref
 
 import hashlib
 import json
+import re
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
@@ -25,7 +26,7 @@ from torch import Tensor, nn
 from kinformer.checkpoint.atomic_files import contents as read_file
 from kinformer.checkpoint.atomic_files import crc32, remove, write_folder
 from kinformer.checkpoint.checkpoint import check_same_model, save
-from kinformer.checkpoint.model_files import BEST, CONFIG, WEIGHTS, CheckpointError
+from kinformer.checkpoint.model_files import BEST, CONFIG, TOKENIZER, WEIGHTS, CheckpointError
 from kinformer.checkpoint.weights_file import is_sharded, load_tensors, read_tensors, tensors_of
 from kinformer.core.from_json import from_json
 from kinformer.core.model import Metric
@@ -34,6 +35,10 @@ from kinformer.lab.train.history import METRICS, Metrics, SilentMetrics
 TRAINER = "trainer"
 STATE, TENSORS, SHARDS = "trainer.json", "trainer.safetensors", "shards"
 EDITION = 2  # edition 1 had no checksums
+STATE_FOLDER = re.compile(r"\d+|\.\d+\.partial")  # names within trainer/
+MODEL_FILE = re.compile(  # names within best/: a model, and results for its weights
+    "|".join(map(re.escape, (CONFIG, WEIGHTS, TOKENIZER))) + r"|(exits|knn-lm)\.(json|png)|\..*\.partial"
+)
 
 
 class RunFolder:
@@ -73,14 +78,11 @@ class RunFolder:
     def clear(self) -> None:
         """Remove the files of the previous training: its metrics, its training state and its best model.
 
-        The previous weights stay until new weights replace them.
+        The previous weights stay until new weights replace them. Files that no training has written stay too.
         """
-        for name in (
-            METRICS,
-            TRAINER,
-            BEST,
-        ):  # metrics first: without them no run resumes, even after a partial removal
-            remove(self.folder / name)
+        remove(self.folder / METRICS)  # first: without it no run resumes, even after a partial removal
+        _remove_within(self.folder / TRAINER, STATE_FOLDER)
+        _remove_within(self.folder / BEST, MODEL_FILE)
         self.step = None
 
     def save(self, model: nn.Module, step: int, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
@@ -181,7 +183,7 @@ class RunFolder:
     def tidy(self) -> None:
         """Remove the training state of every step except the step of the current weights."""
         for other in (self.folder / TRAINER).iterdir():
-            if other.name != str(self.step):
+            if other.name != str(self.step) and STATE_FOLDER.fullmatch(other.name):
                 remove(other)
 
     def _read_weights_step(self) -> int | None:
@@ -220,6 +222,16 @@ class FollowerRunFolder(RunFolder):
         """Take part in gathering sharded weights; the first process writes the model."""
         for _ in tensors_of(model):
             pass
+
+
+def _remove_within(folder: Path, names: re.Pattern[str]) -> None:
+    """Remove the files and folders with some names from a folder, and the folder itself if it is then empty."""
+    if folder.is_dir():
+        for path in folder.iterdir():
+            if names.fullmatch(path.name):
+                remove(path)
+        with suppress(OSError):
+            folder.rmdir()
 
 
 def _sum(state: dict[str, Any]) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from kinformer.core.checks import check_at_least, check_finite_number, check_whole_between, check_whole_number
+from kinformer.core.quote import quote
 from kinformer.core.training_recipe import Recipe, ScheduleName, noam_peak
 
 Precision = Literal["float32", "bf16"]
@@ -80,7 +81,9 @@ class Settings:
         if not 0 <= self.decay < math.inf:
             raise ValueError(f"wrong decay: got {self.decay}, expected a number of at least 0")
         if self.precision not in get_args(Precision):
-            raise ValueError(f"wrong precision: got {self.precision!r}, expected {' or '.join(get_args(Precision))}")
+            raise ValueError(
+                f"wrong precision: got {quote(self.precision)}, expected {' or '.join(get_args(Precision))}"
+            )
         if self.accumulate > self.batch:
             raise ValueError(
                 f"wrong accumulate: got {self.accumulate}, expected at most {self.batch}, the rows of a batch"

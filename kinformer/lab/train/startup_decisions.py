@@ -68,8 +68,8 @@ def row_length(model: Model, data: Data | Batches, settings: Settings) -> int:
         return data.longest_length(settings.length) or settings.length
     if not isinstance(model, Predictor):
         return settings.length
-    steps = model.inputs(data.at(0))[0]
-    return (steps.tokens if isinstance(steps, TokenBatch) else steps).shape[1]
+    batch = data.at(0)
+    return (batch.tokens if isinstance(batch, TokenBatch) else model.inputs(batch)[0]).shape[1]
 
 
 def saved_decisions(state: dict[str, Any]) -> Decisions | None:

@@ -115,9 +115,10 @@ def carry_weights(old: Model, new: Model, source: str = "the trained model") -> 
         reason = f"{len(unfit)} of {len(shapes)} weights do not fit, such as {_describe_first_mismatch(unfit)}"
         other = any("missing" in pair for pair in unfit.values())  # a weight is missing, not only of another size
         if display_name(old) != display_name(new) and (other or not _keyword_difference(old, new)):
-            advice = f"give weights for {display_name(new)}"
+            names = display_name(old), display_name(new)
             raise ValueError(
-                f"{source} belongs to the member {display_name(old)}, not to {display_name(new)}: {reason}; {advice}"
+                f"{source} belongs to the member {names[0]}, not to {names[1]}, and has other layers. Give weights of "
+                f"{names[1]}, or train {names[0]}"
             )
         raise ValueError(_keyword_difference(old, new) or f"{source} has other weights: {reason}")
     new.load_state_dict(have)

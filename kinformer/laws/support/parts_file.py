@@ -1,14 +1,16 @@
-"""Python files with parts of the user, for `kinformer check`: their EXAMPLES, or a one-line error."""
+"""Parts that `kinformer check` tests: the EXAMPLES of a user's Python file, or a trained model."""
 
+import copy
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from kinformer.checkpoint.checkpoint import MemberNeeded, load
 from kinformer.core.did_you_mean import suggest_names
-from kinformer.core.discover import MemberRecord, Origin
+from kinformer.core.discover import MemberRecord, Origin, modules
 from kinformer.core.example import Example
 from kinformer.core.module_import import load_user_module
 from kinformer.core.pattern import Pattern
@@ -16,6 +18,7 @@ from kinformer.laws.support.layer_forms import FORMS
 from kinformer.laws.support.verdicts import JudgedPart, error_line, laws
 
 CLASSES = tuple(FORMS)
+ABOUT_CODE = ("learns", "own_weights", "compiles")  # laws about the code of a member, which no weights can break
 
 
 class Unreadable(ValueError):
@@ -24,35 +27,47 @@ class Unreadable(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class PartsFile:
-    """A user's Python file and the parts to test in it, from `read_parts`.
+    """A user's Python file or a trained model, and the parts to test in it, from `read_parts`.
 
-    path: the file.
-    module: the imported file.
-    examples: the parts to test: the entries of its EXAMPLES, or the file itself if it is an executor.
+    path: the file, or the folder of the model.
+    module: the imported file; None for a folder.
+    examples: the parts to test: the entries of its EXAMPLES, the file itself if it is an executor, or the model.
     """
 
     path: Path
-    module: ModuleType
+    module: ModuleType | None
     examples: tuple[JudgedPart, ...]
 
+    def laws_among(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the laws to test among some names: for a trained model, those that its weights can break.
 
-def read_parts(text: str) -> PartsFile:
-    """Import a user's Python file and return the parts to test in it.
+        names: the names.
+        """
+        return tuple(name for name in names if self.module is not None or name not in ABOUT_CODE)
+
+
+def read_parts(text: str, member: Callable[..., Any] | None = None) -> PartsFile:
+    """Read the parts to test: import a user's Python file, or load a trained model.
 
     text: the path of the file, such as "mine.py", or "mine.py:Name" for the examples of one part or member (named
-        model) only.
+        model) only. Or the folder of a trained model.
+    member: the function that built the trained model; required only if it is a user's own.
 
-    Errors: Unreadable if the file, the name or an example is wrong.
+    Errors: Unreadable if the file, the name, an example or the folder is wrong.
     """
     before, colon, name = text.rpartition(".py:")
     path = Path(f"{before}.py" if colon else text).expanduser()
-    if path.is_dir() or (path.is_file() and path.suffix != ".py"):
-        raise Unreadable(f"{path} is not a Python file; give a file such as mine.py")
+    if path.is_dir():
+        return _read_model(path, member)
+    if path.is_file() and path.suffix != ".py":
+        raise Unreadable(f"{path} is not a Python file; give a file such as mine.py, or the folder of a trained model")
     module = _run(path)
     if hasattr(module, "cost") and hasattr(module, "read") and not hasattr(module, "EXAMPLES"):
         return PartsFile(
             path, module, (JudgedPart(path.stem, lambda: module, file=path),)
         )  # an executor is judged as a file
+    if colon and (alone := _without_examples(path, module, name)) is not None:
+        return PartsFile(path, module, (alone,))
     examples = tuple(_examples(path, module))
     if colon:
         titles = {title_of(example): example for example in examples}
@@ -60,6 +75,36 @@ def read_parts(text: str) -> PartsFile:
             raise Unreadable(f"no example of {path} is a {name!r}{suggest_names(name, titles)}")
         examples = tuple(example for example in examples if title_of(example) == name)
     return PartsFile(path, module, examples)
+
+
+def _without_examples(path: Path, module: ModuleType, name: str) -> JudgedPart | None:
+    """Return a part of a file without EXAMPLES that can be built without arguments, such as a member; else None."""
+    build: Any = getattr(module, name, None)
+    is_of_file = callable(build) and build.__module__ == module.__name__ and not inspect.isabstract(build)
+    if hasattr(module, "EXAMPLES") or not is_of_file:
+        return None
+    parameters = inspect.signature(build).parameters.values()
+    if any(parameter.default is parameter.empty for parameter in parameters):
+        return None
+    return _example(path, name, Example(build))
+
+
+def _read_model(folder: Path, member: Callable[..., Any] | None) -> PartsFile:
+    """Return a trained model as the only part to test; laws get copies of it."""
+    try:
+        model = load(folder, member=member)
+    except MemberNeeded as error:
+        raise Unreadable(
+            f"the model in {folder} was built by {error.name!r} of {error.file}. "
+            f"Give --member {error.file}:{error.name}"
+        ) from error
+    except (OSError, ValueError) as error:
+        raise Unreadable(str(error)) from error
+    module = None if member is not None else modules("members").get(model.member.name)
+    entries = [Example.from_entry(entry) for entry in getattr(module, "EXAMPLES", ())]
+    reasons = {law: reason for entry in entries for law, reason in entry.breaks.items()}
+    judged = JudgedPart(model.member.name, lambda: copy.deepcopy(model), may_break=reasons)
+    return PartsFile(folder, None, (judged,))
 
 
 def title_of(example: JudgedPart) -> str:

@@ -26,7 +26,7 @@ class Verdict:
     end: result, one of "holds", "broken", "declared", "slow" and "nothing". "declared" means that the part breaks the
         law and its example declares so in `breaks`. "slow" means that the test took too long, "nothing" that the law
         could not be tested on the part.
-    text: sentence that says how the law is broken or why it was not tested; the law itself if it holds.
+    text: sentence that says how the law is broken, or the reason why it was not tested; the law itself if it holds.
     unjudged: uses of the part in which the law was not tested, each with the reason. "" is the plain use.
     """
 
@@ -39,7 +39,12 @@ class Verdict:
     @property
     def is_failure(self) -> bool:
         """True if `kinformer check` ends with exit code 1 because of this result: "broken" or "slow"."""
-        return self.end in ("broken", "slow")
+        return self.end in ("broken", "slow") and not self.is_probe
+
+    @property
+    def is_probe(self) -> bool:
+        """True for a learnability probe, which trains a tiny copy of a model and fails no check."""
+        return getattr(laws().get(self.law), "PROBE", False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +56,8 @@ class JudgedPart:
     breaks: names of laws that the part breaks as declared, each with the reason.
     shares: names of weights that layers of the part share as declared, each with the reason.
     file: the user's file that defines the part, if there is one.
+    may_break: names of laws that the part breaks with some keywords, each with the reason. For a trained model these
+        are the declarations of its member.
     """
 
     name: str
@@ -58,6 +65,7 @@ class JudgedPart:
     breaks: Mapping[str, str] = field(default_factory=dict)
     shares: Mapping[str, str] = field(default_factory=dict)
     file: Path | None = None
+    may_break: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_example(cls, name: str, example: Example, file: Path | None = None) -> "JudgedPart":
@@ -162,8 +170,9 @@ def verdict(name: str, law: ModuleType, example: JudgedPart) -> Verdict | None:
                 name, example.name, "broken", f"{where}the law fails with an error: {error_line(error, example.file)}"
             )
         else:
-            if finding is not None and reason:
-                return Verdict(name, example.name, "declared", reason)
+            declared = reason or example.may_break.get(name)
+            if finding is not None and declared:
+                return Verdict(name, example.name, "declared", declared)
             if finding is not None:
                 return Verdict(name, example.name, "broken", f"{where}{finding}")
             holds += 1
@@ -173,7 +182,7 @@ def verdict(name: str, law: ModuleType, example: JudgedPart) -> Verdict | None:
         return Verdict(
             name, example.name, "broken", f"breaks is out of date: the part keeps this law; remove {name!r} from breaks"
         )
-    text = law.SAYS if holds else f"nothing to judge: {unjudged[0][1]}"
+    text = law.SAYS if holds else unjudged[0][1]
     return Verdict(name, example.name, "holds" if holds else "nothing", text, tuple(unjudged))
 
 
@@ -183,7 +192,7 @@ def unjudged_kind(example: JudgedPart) -> Verdict:
     example: the part.
     """
     name = type(example.part).__name__
-    return Verdict("every law", example.name, "nothing", f"nothing to judge: no law judges a {name} by itself")
+    return Verdict("every law", example.name, "nothing", f"no law judges a {name} by itself")
 
 
 def error_line(error: BaseException, path: Path | None) -> str:

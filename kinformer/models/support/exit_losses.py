@@ -10,9 +10,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.checks import check_at_least, check_in_range, check_option
-from kinformer.core.layer import Context, Decoding, Layer, Out, add_prefix
+from kinformer.core.layer import Context, Decoding, Layer, Out
 from kinformer.core.loss import LEAVING, masked_mean, token_nll
 from kinformer.core.model import Batch, Writer, sum_and_count
+from kinformer.core.sublayer_names import add_prefix
 from kinformer.nn.depth.early_exit import EarlyExit
 from kinformer.nn.exits.per_exit_classifier import PerExit, of_exit
 from kinformer.nn.losses.aligned_exits import Weights, aligned_loss, scale_gradient

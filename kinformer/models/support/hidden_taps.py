@@ -12,6 +12,7 @@ from kinformer.core.discover import modules
 from kinformer.core.eval_mode import evaluating
 from kinformer.core.layer import Layer, Out, State
 from kinformer.core.model import display_name
+from kinformer.core.quote import quote
 from kinformer.core.token_positions import context_of_tokens
 
 LAST_FFN_INPUT = "last_ffn_input"
@@ -55,7 +56,8 @@ class Tap:
             taps = _read(model, _two_tokens(model), None, (self.place,)).taps
         if self.place not in taps:
             raise ValueError(
-                f"{display_name(model)} has no inner state {name!r}; give {LAST_FFN_INPUT}, or a name such as 0.1.input"
+                f"{display_name(model)} has no inner state {quote(name)}; give {LAST_FFN_INPUT}, or a name such as "
+                "0.1.input"
             )
         self.width: int = taps[self.place].shape[-1]
 

@@ -5,8 +5,10 @@ from abc import ABC, abstractmethod
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from kinformer.core.keyword_hints import KeywordHints
 
-class Intensities(nn.Module, ABC):
+
+class Intensities(nn.Module, KeywordHints, ABC):
     """Base class of a part that embeds intensities 0 .. 255 and turns vectors into their distributions.
 
     `n` is the number of intensities in a step of the generation: one, or all channels of a pixel. `draws` is the number

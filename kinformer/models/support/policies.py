@@ -12,11 +12,12 @@ from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution, Independent, Normal
 
 from kinformer.core.autocast import linear_float32
+from kinformer.core.keyword_hints import KeywordHints
 
 START = 0.01  # factor of a head's initial weights, so that all actions are about equally likely at first
 
 
-class Policy(nn.Module, ABC):
+class Policy(nn.Module, KeywordHints, ABC):
     """Base class of policies: a linear head that gives the parameters of a distribution over actions.
 
     A subclass supplies `distribution`.

@@ -9,10 +9,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from kinformer.core.keyword_hints import KeywordHints
 from kinformer.core.model import ACCURACY, Metric
 
 
-class Answer(nn.Module, ABC):
+class Answer(nn.Module, KeywordHints, ABC):
     """Base class of the kinds of numbers that a `SetRegressor` predicts for a set.
 
     `name` is the name of the kind in the data. A subclass supplies the prediction from the head's output, the loss, the

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from kinformer.core.bias import Bias, Distances, ScoreFn, at, check_bias_heads
 from kinformer.core.checks import check_at_least, check_flag, check_option, check_whole_numbers
+from kinformer.core.quote import quote
 from kinformer.core.request import Request
 from kinformer.nn.biases.bias_by_distance import of_distances
 
@@ -54,7 +55,7 @@ class Formula:
         try:
             self._tree = ast.parse(text.strip(), mode="eval").body
         except SyntaxError as error:
-            raise ValueError(f"{text!r} does not parse: {error.msg}. Write for example '1 / (1 + x)'") from None
+            raise ValueError(f"{quote(text)} does not parse: {error.msg}. Write for example '1 / (1 + x)'") from None
         _value(self._tree, torch.ones(1), text)
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -83,7 +84,7 @@ def _value(node: ast.expr, x: Tensor, text: str) -> Tensor:
         ) == (name in ("min", "max")):
             return FUNCTIONS[name](*(_value(argument, x, text) for argument in (first, *others)))
     raise ValueError(
-        f"cannot read {text!r}: {ast.unparse(node)!r} is not a function of x. Write for example exp(-x / 8)"
+        f"cannot read {quote(text)}: {quote(ast.unparse(node))} is not a function of x. Write for example exp(-x / 8)"
     )
 
 
@@ -161,7 +162,9 @@ class FunctionMasking(Masking):
     ):
         super().__init__(nearest=nearest, itself=itself)
         if not callable(m):
-            raise ValueError(f"m={m!r} is not callable. Pass a function of distances, such as lambda x: 1 / (1 + x)")
+            raise ValueError(
+                f"m={quote(m)} is not callable. Pass a function of distances, such as lambda x: 1 / (1 + x)"
+            )
         self.m, self._reach = m, reach
 
     @property

@@ -7,9 +7,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from kinformer.core.checks import check_at_least
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, add_prefix
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.mechanism import NoState
 from kinformer.core.memo import empty_memo
+from kinformer.core.sublayer_names import add_prefix
 from kinformer.nn.blocks.mab import MAB, PublishedMAB, source_reader
 
 

@@ -14,6 +14,7 @@ from kinformer.core.choice import choice
 from kinformer.core.collected_outputs import Collected
 from kinformer.core.example import Example
 from kinformer.core.function_transforms import are_plain_tensors
+from kinformer.core.keyword_hints import KeywordHints
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.loss import Penalty
 from kinformer.core.residual_block import ResidualBlock
@@ -94,7 +95,7 @@ class ActiveTokens(NamedTuple):
     halt: Halt
 
 
-class Halting(nn.Module):
+class Halting(nn.Module, KeywordHints):
     """A unit of adaptive computation time (ACT) that decides after each step which tokens stop.
 
     h = sigmoid(w.s + b), stop when the sum of h reaches 1 - epsilon

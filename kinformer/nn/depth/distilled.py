@@ -9,10 +9,12 @@ from torch.nn import functional as F
 
 import kinformer as kf
 from kinformer.core.checks import check_at_least, check_flag
-from kinformer.core.layer import Context, Layer, add_prefix
+from kinformer.core.keyword_hints import KeywordHints
+from kinformer.core.layer import Context, Layer
+from kinformer.core.sublayer_names import add_prefix
 
 
-class Distil(nn.Module):
+class Distil(nn.Module, KeywordHints):
     """A layer that halves the length of a row: each new token is the maximum over three neighbours.
 
         x' = MaxPool(ELU(Conv1d(x)))
@@ -53,7 +55,7 @@ class Distil(nn.Module):
         return y.where((pos >= 0)[..., None], 0.0), pos
 
 
-class Distilled(nn.Module):
+class Distilled(nn.Module, KeywordHints):
     """Encoder layers with a `Distil` (halving) between them, for rows of length L, L/2, L/4, and so on.
 
     Choose it for long series with much redundancy between neighbours. Each layer costs less than the layer below,

@@ -13,8 +13,9 @@ from kinformer.core.checks import check_optional_part, check_part
 from kinformer.core.choice import choice
 from kinformer.core.collected_outputs import Collected, add_aux, wants_and_sends
 from kinformer.core.example import Example
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, add_prefix
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.loss import penalties_of
+from kinformer.core.sublayer_names import add_prefix
 from kinformer.core.unrepeatable import Unrepeatable
 from kinformer.nn.depth.active_rows import Rows, can_read_some_rows, find_active_rows, leaving_tokens, on_rows
 from kinformer.nn.exits.confidence import Head, apply_in_float32

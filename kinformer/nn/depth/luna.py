@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kinformer.core.checks import check_at_least, check_flag, check_part, check_probability
+from kinformer.core.keyword_hints import KeywordHints
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.mechanism import NoState
 from kinformer.core.patterns.full import Full
@@ -22,7 +23,7 @@ from kinformer.nn.projections.qkv import QKV
 from kinformer.nn.projections.tied_kv import TiedKV
 
 
-class Nested(nn.Module):
+class Nested(nn.Module, KeywordHints):
     """Nested attention: l packs (summary vectors) attend to T tokens, then the tokens attend to the packs.
 
     Y_P = Attn(P, X), Y_X = Attn(X, Y_P)
@@ -73,7 +74,7 @@ class Nested(nn.Module):
         return self.unpack(x, None, unpacking.replace(source=packed)).y, packed
 
 
-class LunaBlock(nn.Module):
+class LunaBlock(nn.Module, KeywordHints):
     """A layer of Luna: nested attention, sums and norms of tokens and packs, and a feed-forward layer.
 
     X_A = LN(Y_X + X), P' = LN(Y_P + P), X' = LN(FFN(X_A) + X_A)

@@ -6,9 +6,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import kinformer as kf
-from kinformer.core.checks import check_part
 from kinformer.core.collected_outputs import Collected, wants_and_sends
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
+from kinformer.core.residual_block import check_layers
 from kinformer.core.state import share_positions
 
 
@@ -25,10 +25,10 @@ class Stack(Layer):
 
     def __init__(self, layers: Iterable[Layer], norm: nn.Module | None = None):
         super().__init__()
+        if not isinstance(layers, Iterable):
+            raise ValueError(f"layers is of the type {type(layers).__name__}; give a list of layers, such as [layer]")
         self.layers = nn.ModuleList(layers)
-        for n, layer in enumerate(self.layers):
-            if not hasattr(layer, "d"):  # a wrapper, such as torch.compile(layer), has the attributes of its layer
-                check_part(f"layers[{n}]", layer, Layer, "a layer, such as PreNorm(Attention(...), MLP(d))")
+        check_layers(self.layers)
         widths = sorted({layer.d for layer in self.layers})
         if not widths:
             raise ValueError("layers=[] is empty. Pass at least one layer, such as PreNorm(Attention(...), MLP(d))")

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from kinformer.core.checks import check_at_least, check_option, check_probability
 from kinformer.core.example import Example
+from kinformer.core.keyword_hints import KeywordHints
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, check_in_order
 from kinformer.core.mechanism import NoState
 from kinformer.nn.aggregations.out_projection import OutProjection
@@ -81,7 +82,7 @@ class RingAttention(nn.Module):
         return self.aggregation((score.softmax(-1)[..., None] * v).sum(3), ring.pos)
 
 
-class StarRound(nn.Module):
+class StarRound(nn.Module, KeywordHints):
     """A round of the Star-Transformer: an update of all tokens, then of the relay.
 
     h_i = LN(ReLU(ring)), then s = LN(ReLU(MHA(s, [s; h_1 .. h_n])))

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from kinformer.core.autocast import at_least_float32, linear_float32
 from kinformer.core.checks import check_at_least, check_flag
+from kinformer.core.keyword_hints import KeywordHints
 from kinformer.core.loss import LEAVING, Penalty
 
 States = Sequence[Float[Tensor, "B T D"]]  # one state per layer so far, in order
@@ -21,7 +22,7 @@ DECAY = 0.9  # decay of the running share of tokens that agree
 Head = Callable[[Tensor], Tensor]  # maps a state to logits: the exit's norm, then the model's head
 
 
-class Confidence(nn.Module, ABC):
+class Confidence(nn.Module, KeywordHints, ABC):
     """The base class of confidences: scores of how sure each token's prediction is so far.
 
     Subclasses implement `forward`. Early exits (CALM) compare a confidence with a threshold. Confidences are computed

@@ -7,7 +7,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.core.checks import check_flag, check_part
-from kinformer.core.layer import Context, State, add_prefix
+from kinformer.core.layer import Context, State
+from kinformer.core.sublayer_names import add_prefix
 from kinformer.nn.exits.confidence import Confidence, Head, Logits, States
 from kinformer.nn.exits.decaying_threshold import DecayingThreshold
 from kinformer.nn.exits.exit_rule import ExitRule, Leaves

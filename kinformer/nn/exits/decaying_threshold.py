@@ -8,13 +8,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.core.checks import check_at_least, check_in_range, check_option
+from kinformer.core.keyword_hints import KeywordHints
 from kinformer.nn.exits.threshold import Threshold, check_threshold, threshold_of_layer
 
 __all__ = ["DecayingThreshold"]
 
 
 @dataclass(frozen=True)
-class DecayingThreshold:
+class DecayingThreshold(KeywordHints):
     """A threshold for early exits that starts higher and falls while an output grows.
 
         0.9 threshold + 0.1 exp(-temperature t / N)

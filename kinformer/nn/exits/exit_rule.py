@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from kinformer.core.keyword_hints import KeywordHints
 from kinformer.core.layer import Context, State
 from kinformer.core.patterns.document import Document
 from kinformer.nn.exits.confidence import Head, Logits, States
@@ -16,7 +17,7 @@ from kinformer.nn.losses.exit_oracles import ExitOracle, Likelihood
 Leaves = Bool[Tensor, "B T"]
 
 
-class ExitRule(nn.Module, ABC):
+class ExitRule(nn.Module, KeywordHints, ABC):
     """The base class of exit rules: modules that decide after each layer which tokens leave the stack.
 
     Subclasses implement `forward`, which returns True for tokens that leave now, in float32 or better. Its `states` are

@@ -6,8 +6,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from kinformer.core.keyword_hints import KeywordHints
 
-class PerExit(nn.Module):
+
+class PerExit(nn.Module, KeywordHints):
     """An output head of an early-exit model: a classifier per exit, for the tokens that left there.
 
     Tokens without an exit, such as padding, get zeros. In eager mode a classifier is computed only for its own tokens;

@@ -10,11 +10,12 @@ from torch import Tensor, nn
 
 from kinformer.core.autocast import at_least_float32, disable_autocast
 from kinformer.core.checks import check_at_least, check_option
+from kinformer.core.keyword_hints import KeywordHints
 
 Norm = Literal["l2", "segment", "mse"]
 
 
-class CompressionLoss(nn.Module, ABC):
+class CompressionLoss(nn.Module, KeywordHints, ABC):
     """The base class of losses that train the compression of a memory, with a loss for each token.
 
     A compression replaces several old hidden states by one. Subclasses implement `forward`. All inputs are detached

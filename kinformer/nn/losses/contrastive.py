@@ -6,10 +6,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kinformer.core.autocast import at_least_float32, disable_autocast
+from kinformer.core.keyword_hints import KeywordHints
 from kinformer.core.loss import Penalty, masked_mean
 
 
-class Contrastive(nn.Module):
+class Contrastive(nn.Module, KeywordHints):
     """Contrastive predictive coding: the vector of a hidden part is recognised among all parts of a batch.
 
         -log exp(a_i . b_i) / sum_j exp(a_i . b_j), the mean over hidden parts i

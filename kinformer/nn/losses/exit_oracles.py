@@ -10,12 +10,13 @@ from torch import Tensor
 
 from kinformer.core.autocast import disable_autocast
 from kinformer.core.checks import check_in_range
+from kinformer.core.keyword_hints import KeywordHints
 from kinformer.core.loss import token_nll
 
 Logits = Sequence[Float[Tensor, "B T V"]]  # one set per exit, the lowest first
 
 
-class ExitOracle(ABC):
+class ExitOracle(KeywordHints, ABC):
     """The base class of exit oracles, which name the exit with the highest merit minus price.
 
     argmax over exits n from 1 of (merit of n at t) - price n

@@ -8,11 +8,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.checks import check_in_range, check_option
+from kinformer.core.keyword_hints import KeywordHints
 
 Per = Literal["token", "row"]
 
 
-class Reinforce(nn.Module):
+class Reinforce(nn.Module, KeywordHints):
     """The REINFORCE loss with a running baseline, for parts of a model that choose at random.
 
         -(R - b) log p, with the gradient -(R - b) grad log p

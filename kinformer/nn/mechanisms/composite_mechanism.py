@@ -9,8 +9,9 @@ from kinformer.core.checks import check_part
 from kinformer.core.collected_outputs import wants_and_sends
 from kinformer.core.extra_projection import ExtraProjection
 from kinformer.core.heads import HeadSizes, StateSpec
-from kinformer.core.layer import Out, State, add_prefix
+from kinformer.core.layer import Out, State
 from kinformer.core.mechanism import Mechanism
+from kinformer.core.sublayer_names import add_prefix
 
 
 class CompositeMechanism(Mechanism):

@@ -9,12 +9,13 @@ from torch import Tensor, nn
 
 from kinformer.core.autocast import at_least_float32, disable_autocast
 from kinformer.core.checks import check_at_least, check_flag, check_whole_number
+from kinformer.core.keyword_hints import KeywordHints
 from kinformer.nn.maps.random_features import next_draw_seed
 
 __all__ = ["Grouping", "HammingKMeans"]
 
 
-class Grouping(nn.Module, ABC):
+class Grouping(nn.Module, KeywordHints, ABC):
     """Base class of parts that assign the queries of each row and head to clusters.
 
     Subclass it to define your own clusters.

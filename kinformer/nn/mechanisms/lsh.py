@@ -14,6 +14,7 @@ from kinformer.core.choice import choice
 from kinformer.core.extra_projection import ExtraProjection
 from kinformer.core.heads import HeadSizes, Keys, Queries
 from kinformer.core.key_value_mechanism import KeyValueMechanism
+from kinformer.core.keyword_hints import KeywordHints
 from kinformer.core.layer import Context, Out
 from kinformer.core.pattern import Pattern, check_pattern
 from kinformer.core.patterns.causal import Causal
@@ -31,7 +32,7 @@ from kinformer.nn.mechanisms.key_groups import (
 from kinformer.nn.mechanisms.sorted_groups import read_groups
 
 
-class HashRotations(nn.Module):
+class HashRotations(nn.Module, KeywordHints):
     """Angular hashes from random rotations: the bucket of x in a round is argmax([x R, -x R]).
 
     A hash depends only on its own vector. Each head and round has its own R. The rotations of the training rounds come

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from kinformer.core.checks import check_at_least, check_option
+from kinformer.core.keyword_hints import KeywordHints
 from kinformer.nn.positions.sinusoidal import Sinusoidal
 
 __all__ = ["Packs"]
@@ -14,7 +15,7 @@ __all__ = ["Packs"]
 Start = Literal["learned", "sinusoidal"]
 
 
-class Packs(nn.Module):
+class Packs(nn.Module, KeywordHints):
     """Initial packs P, [l, d]: l vectors that Luna's layers turn into a summary of the row.
 
     count: number l of packs.

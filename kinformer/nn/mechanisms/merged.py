@@ -4,7 +4,8 @@ import kinformer as kf
 from kinformer.core.attention_output import AttentionOutput, merge
 from kinformer.core.example import Example
 from kinformer.core.heads import Keys, Queries
-from kinformer.core.layer import Context, Out, State, entries_under
+from kinformer.core.layer import Context, Out, State
+from kinformer.core.sublayer_names import entries_under
 from kinformer.nn.mechanisms.composite_mechanism import CompositeMechanism
 
 

@@ -6,11 +6,12 @@ from torch.nn import functional as F
 
 from kinformer.core.checks import check_at_least
 from kinformer.core.heads import Keys
+from kinformer.core.keyword_hints import KeywordHints
 
 __all__ = ["NullKey"]
 
 
-class NullKey(nn.Module):
+class NullKey(nn.Module, KeywordHints):
     """Learned key and value for each head at position 0, before all others.
 
     Both start at 0. Under `Causal()` the first query reads them too.

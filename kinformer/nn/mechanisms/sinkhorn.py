@@ -195,7 +195,7 @@ class Sinkhorn(KeyValueMechanism):
         blocks: tokens of the row in blocks.
         """
         pooled = self.pool_blocks(at_least_float32(side), blocks)
-        logits = self.net(pooled, blocks.number)
+        logits = at_least_float32(self.net(pooled, blocks.number))
         if self.training and self.chance is not None:
             head, number = torch.arange(logits.shape[1], device=logits.device), blocks.number[:, None]
             # rows differ in the pooled vector, on which block n may depend

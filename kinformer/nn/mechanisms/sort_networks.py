@@ -8,13 +8,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kinformer.core.checks import check_at_least
+from kinformer.core.keyword_hints import KeywordHints
 
 __all__ = ["BlockNet", "PairNet", "SortNet"]
 
 LOWEST = -1e30  # log of a weight of zero; finite, so that sums give no NaN
 
 
-class SortNet(nn.Module, ABC):
+class SortNet(nn.Module, KeywordHints, ABC):
     """Base class of `Sinkhorn`'s sorting networks, which give a logit to each block in each place.
 
     Each key head sorts separately with its own linear map of the layer's input. The network after this map is the same

@@ -8,7 +8,8 @@ from torch import Tensor
 import kinformer as kf
 from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.heads import HeadSizes, Keys, Queries
-from kinformer.core.layer import Context, Out, State, entries_under
+from kinformer.core.layer import Context, Out, State
+from kinformer.core.sublayer_names import entries_under
 from kinformer.nn.mechanisms.composite_mechanism import CompositeMechanism
 
 

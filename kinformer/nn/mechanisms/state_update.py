@@ -12,6 +12,7 @@ from torch.autograd.function import FunctionCtx
 from kinformer.core.extra_projection import ExtraProjection
 from kinformer.core.function_transforms import first_order, is_transformed
 from kinformer.core.heads import HeadSizes
+from kinformer.core.keyword_hints import KeywordHints
 
 __all__ = ["DecayUpdate", "StateUpdate"]
 
@@ -220,7 +221,7 @@ def in_pieces(x: Float[Tensor, "B G T *n"] | Bool[Tensor, "B 1 T"], sizes: list[
     return [chunk.unflatten(2, (-1, min(piece, n))) for chunk, n in zip(chunks, sizes, strict=True)]
 
 
-class StateUpdate(nn.Module, ABC):
+class StateUpdate(nn.Module, KeywordHints, ABC):
     """Base class of update rules for the sums of linear attention, such as sum, gate or delta.
 
     A subclass defines `forward`: the change of the sums by a chunk of tokens, and the outputs of the chunk's queries.

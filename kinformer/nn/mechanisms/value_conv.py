@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from kinformer.core.autocast import at_least_float32
 from kinformer.core.checks import check_at_least
 from kinformer.core.heads import number_of_groups
+from kinformer.core.keyword_hints import KeywordHints
 
 __all__ = ["ValueConv"]
 
@@ -25,7 +26,7 @@ def check_odd(name: str, value: int) -> int:
     return value
 
 
-class ValueConv(nn.Module):
+class ValueConv(nn.Module, KeywordHints):
     """Convolution of the values over positions, with one kernel for each query head.
 
     (w_h * V)_i = sum over d of w_h,d v_(i + d)

@@ -9,9 +9,10 @@ from torch import Tensor, nn
 import kinformer as kf
 from kinformer.core.checks import check_at_least
 from kinformer.core.example import Example
+from kinformer.core.keyword_hints import KeywordHints
 
 
-class CompressedPositions(nn.Module, ABC):
+class CompressedPositions(nn.Module, KeywordHints, ABC):
     """Base class of rules that give positions to the compressed states of a compressive memory.
 
     A layer's pattern and bias use these positions. Subclasses implement `lookback` and `forward`.

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from kinformer.core.checks import check_at_least, check_in_range
+from kinformer.core.keyword_hints import KeywordHints
 
 
-class LayerNorm(nn.LayerNorm):
+class LayerNorm(nn.LayerNorm, KeywordHints):
     """PyTorch's layer normalisation over the features of each token, as in the original Transformer.
 
     y = (x - mean) / sqrt(variance + eps) * gain + shift

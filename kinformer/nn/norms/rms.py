@@ -5,9 +5,10 @@ import math
 from torch import nn
 
 from kinformer.core.checks import check_at_least, check_in_range
+from kinformer.core.keyword_hints import KeywordHints
 
 
-class RMSNorm(nn.RMSNorm):
+class RMSNorm(nn.RMSNorm, KeywordHints):
     """PyTorch's normalisation by the root mean square of each token's features.
 
     y = x / sqrt(mean of squares + eps) * gain

@@ -9,6 +9,7 @@ from torch import Tensor
 from kinformer.core.checks import check_at_least, check_option, check_position_table
 from kinformer.core.pattern import Index, Pattern
 from kinformer.core.patterns.document import same_id
+from kinformer.core.quote import quote
 from kinformer.nn.patterns.pieces import PIECES, cuts
 
 
@@ -64,7 +65,7 @@ def pieces_of(name: str, pieces: tuple[str, ...]) -> tuple[str, ...]:
     name: name of the argument, for the message.
     """
     if not isinstance(pieces, tuple):
-        raise ValueError(f"{name}={pieces!r} must be a tuple of {' or '.join(map(repr, PIECES))}")
+        raise ValueError(f"{name}={quote(pieces)} must be a tuple of {' or '.join(map(repr, PIECES))}")
     for piece in pieces:
         check_option(name, piece, PIECES)
     return pieces

@@ -35,7 +35,7 @@ class Rotary(Rotation):
         self, head_dim: int, *, base: float = 10000.0, pairs: Pairs = "interleaved", turned: int | None = None
     ):
         super().__init__()
-        check_at_least("head_dim", head_dim, 1)
+        self.head_dim = check_at_least("head_dim", head_dim, 1)
         self.turned = head_dim if turned is None else check_at_least("turned", turned, 0)
         if self.turned % 2 or self.turned > head_dim:
             raise ValueError(
@@ -45,6 +45,11 @@ class Rotary(Rotation):
         self.base, self.pairs = check_in_range("base", base, 1, math.inf), check_option("pairs", pairs, Pairs)
 
     def forward(self, x: Float[Tensor, "B H T K"], pos: Int[Tensor, "B T"]) -> Float[Tensor, "B H T K"]:
+        if x.shape[-1] != self.head_dim:
+            raise ValueError(
+                f"Rotary({self.head_dim}) got heads of width {x.shape[-1]}, expected {self.head_dim}. Give "
+                f"Rotary({x.shape[-1]}), or turned= to turn only some dimensions"
+            )
         # angles of far positions need more digits than bfloat16 has
         dtype = torch.promote_types(x.dtype, torch.float32)
         turns = angular(self.turned, dtype, x.device, self.base)

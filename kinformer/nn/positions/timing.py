@@ -7,10 +7,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.checks import check_option
+from kinformer.core.keyword_hints import KeywordHints
 from kinformer.nn.positions.sinusoidal import Frequencies, Order, Sinusoidal
 
 
-class Timing(nn.Module):
+class Timing(nn.Module, KeywordHints):
     """Sum of the sinusoids of a position and of a step of a repeated block, 0 at padding.
 
     e(pos, step) = sinusoid(pos) + sinusoid(step)

@@ -8,8 +8,8 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from kinformer.attend.pattern_parts import parts
-from kinformer.core.layout import Layout
 from kinformer.core.pattern import Heads, Pattern
+from kinformer.lab.cost.sparsity import layout_words
 from kinformer.nn.depth.global_ends import GlobalEnds
 from kinformer.nn.depth.global_nodes import GlobalNodes
 from kinformer.nn.mechanisms.merged import Merged
@@ -24,6 +24,7 @@ from kinformer.pages.pictures.support.picture_panels import CELLS, MOST, NARROW,
 from kinformer.pages.pictures.support.short_repr import largest_number, short_repr
 
 HEADS, PANELS = 4, 6  # most heads and panels that are drawn
+AHEAD = "an encoder reads these keys; a decoder joins a pattern with Causal(), which leaves out later keys"
 FULL, EMPTIER = 0.7, 0.9  # a fuller drawing covers more positions if its filled share then falls below this factor
 
 
@@ -50,12 +51,13 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
     """
     if isinstance(example, Pattern):
         pieces = parts(example, 1024)
-        named = [(_layout_words(call.layout), call.where) for call in pieces] if len(pieces) > 1 else [("", example)]
+        named = [(layout_words(call.layout), call.where) for call in pieces] if len(pieces) > 1 else [("", example)]
         yield _picture(
             f"which keys each query reads: {short_repr(example)}",
             [PanelPlan("", named, range(HEADS))],
             length,
             titled=False,
+            alone=True,
         )
         return
     panels: list[PanelPlan] = []
@@ -89,10 +91,14 @@ def side_by_side(patterns: list[Pattern], length: int | None) -> Picture:
     patterns: the patterns.
     length: number of positions; None chooses a length that shows the structure.
     """
-    return _picture("which keys each query reads", [PanelPlan("", [("", pattern)]) for pattern in patterns], length)
+    plans = [PanelPlan("", [("", pattern)]) for pattern in patterns]
+    return _picture("which keys each query reads", plans, length, alone=True)
 
 
-def _picture(caption: str, plans: list[PanelPlan], length: int | None, *, titled: bool = True) -> Picture:
+def _picture(
+    caption: str, plans: list[PanelPlan], length: int | None, *, titled: bool = True, alone: bool = False
+) -> Picture:
+    """Draw plans; patterns that stand `alone`, and not in a model, get a note if they read later keys."""
     plans = [plan for turn in plans for plan in _by_head(turn)]
     cells = CELLS if len(plans) == 1 else NARROW
     size, step = span(max(largest_number(plan) for turn in plans for _, plan in turn.sets), length, cells)
@@ -105,6 +111,8 @@ def _picture(caption: str, plans: list[PanelPlan], length: int | None, *, titled
     note = f"{size} positions; a cell is {step} by {step}, darker if more of its pairs are read" if step > 1 else ""
     if len(plans) > PANELS:
         note += f"{'; ' if note else ''}{PANELS} of {len(plans)} different panels are drawn"
+    if alone and any(bool(_reads(plan, size).triu(1).any()) for plan in plans[:PANELS]):
+        note += f"{'; ' if note else ''}{AHEAD}"
     return Picture(caption, names if any(names) else (), panels, note=note)
 
 
@@ -171,7 +179,3 @@ def _of_head(plan: PanelPlan) -> PanelPlan:
         for name, pattern in plan.sets
     ]
     return plan._replace(title=f"{plan.title} head {head}".strip(), sets=sets)
-
-
-def _layout_words(layout: Layout) -> str:
-    return repr(layout).replace("=inf", "=all")

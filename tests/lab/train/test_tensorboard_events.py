@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from kinformer.cli.support.loggers import logging_to
 from kinformer.lab.train.budget import StepBudget
 from kinformer.lab.train.history import History
 from kinformer.lab.train.settings import Settings
@@ -31,11 +32,11 @@ def scalars(folder: Path) -> dict[str, dict[int, float]]:
 
 
 def test_events_say_what_metrics_say(tmp_path: Path) -> None:
-    events = TensorBoardEvents(tmp_path / "tensorboard")
-    train(tiny.bigram(), tiny.text(), StepBudget(4), SMALL, folder=tmp_path / "run", on_metrics=events)
-    events.close()
+    with logging_to([TensorBoardEvents(tmp_path / "tensorboard")]) as log_line:
+        train(tiny.bigram(), tiny.text(), StepBudget(4), SMALL, folder=tmp_path / "run", on_metrics=log_line)
     by_tag, history = scalars(tmp_path / "tensorboard"), History.read(tmp_path / "run")
-    assert set(by_tag) == {"loss", "lr", "norm", "train", "valid"} and list(by_tag["loss"]) == [1, 2, 3, 4]
+    assert set(by_tag) == {"loss", "lr", "norm", "tokens", "seconds", "train", "valid", "minutes"}
+    assert list(by_tag["loss"]) == [1, 2, 3, 4]
     assert by_tag["valid"] == pytest.approx({point.step: point.valid for point in history.points}, rel=1e-6)
 
 

@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from kinformer.nn.patterns.strided import Strided
+from kinformer.pages.pictures import who_reads
 from kinformer.pages.pictures.support.picture_panels import CELLS, grid, span
 
 
@@ -10,7 +12,15 @@ from kinformer.pages.pictures.support.picture_panels import CELLS, grid, span
 def test_a_window_never_fills_its_drawing(longest_one: int) -> None:
     size, step = span(longest_one, None, CELLS)
     assert size == CELLS * step and (3 * longest_one <= size or size >= 2048)
-    assert step == 1 or 3 * longest_one > size // 2
+    assert step == 1 or 3 * longest_one > size // (3 if longest_one % step == 0 else 2)
+
+
+def test_a_stride_is_drawn_by_cells_that_divide_it() -> None:
+    assert [span(stride, None, CELLS)[1] for stride in (30, 64, 100, 9)] == [5, 8, 20, 3]
+    (picture,) = who_reads.pictures(Strided(30), None)
+    (panel,) = picture.panels
+    at = torch.arange(len(panel.kind))
+    assert torch.equal(panel.kind > 0, (at[:, None] - at) % 6 == 0)  # cells of 5: stripes and no checkerboard
 
 
 def test_a_cell_says_how_many_of_its_pairs_are_read() -> None:

@@ -1,6 +1,6 @@
 """Rows with named fields: JSON lines, and data sets that the package `datasets` reads."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,6 +8,7 @@ from kinformer.checkpoint.decompress import lines
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.from_json import from_json
 from kinformer.core.missing_path import missing_path
+from kinformer.core.quote import quote
 
 ENDINGS = (".jsonl", ".ndjson", ".json")
 PACKINGS = (".gz", ".xz", ".zst")
@@ -30,7 +31,9 @@ class DatasetRow(NamedTuple):
     def text(self, field: str) -> bytes:
         """Return a field as UTF-8; raise ValueError with the row's location if it is missing or not a text."""
         if isinstance(value := self.fields.get(field), bool | int | float):
-            raise ValueError(f"field {field!r} of {self.place} is not a text: got {value!r}. Name another field")
+            raise ValueError(
+                f"field {quote(field)} of {self.place} is not a text: got {quote(value)}. Name another field"
+            )
         return self.value_bytes(field)
 
     def value_bytes(self, field: str) -> bytes:
@@ -91,9 +94,7 @@ def hugging_face(name: str) -> Iterator[DatasetRow]:
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # its errors are raised below in one line
     try:
         splits = _load(datasets, name)
-        names = {split: SPLITS.get(split) for split in splits}
-        if "valid" not in names.values():  # train is split further; test is kept
-            names = {split: "test" if role == "test" and len(splits) > 1 else None for split, role in names.items()}
+        names = split_roles(splits)
         for split, rows in splits.items():
             for number, fields in enumerate(rows, 1):
                 yield DatasetRow(f"row {number:,} of hf:{name} ({split})", fields, names[split])
@@ -102,6 +103,19 @@ def hugging_face(name: str) -> Iterator[DatasetRow]:
     except Exception as error:  # datasets raises many types for unreadable files
         message = " ".join(str(error).split())[:200] or type(error).__name__
         raise ValueError(f"datasets cannot read hf:{name}: {message}") from error
+
+
+def split_roles(names: Collection[str]) -> dict[str, str | None]:
+    """Return the role of each split of a data set.
+
+    Roles are "train", "valid" and "test"; None stands for rows that are split further.
+
+    names: names of the splits, such as "validation".
+    """
+    roles = {name: SPLITS.get(name) for name in names}
+    if "valid" in roles.values():
+        return roles
+    return {name: "test" if role == "test" and len(names) > 1 else None for name, role in roles.items()}
 
 
 def _load(datasets: Any, name: str) -> dict[str, Any]:

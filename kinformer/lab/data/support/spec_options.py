@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from kinformer.core.did_you_mean import suggest_names
+from kinformer.core.quote import quote
 
 
 def words_of(spec: str, forms: Mapping[str, str]) -> tuple[str, str, dict[str, str]]:
@@ -21,9 +22,9 @@ def words_of(spec: str, forms: Mapping[str, str]) -> tuple[str, str, dict[str, s
     kind, equals, rest = spec.partition("=")
     where, options = options_of(rest)
     if not equals or not where:
-        raise ValueError(f"the data {spec!r} does not have the form KIND=WHERE; {advice}")
+        raise ValueError(f"the data {quote(spec)} does not have the form KIND=WHERE; {advice}")
     if kind not in forms:
-        raise ValueError(f"there is no kind of data {kind!r}{suggest_names(kind, forms)}; {advice}")
+        raise ValueError(f"there is no kind of data {quote(kind)}{suggest_names(kind, forms)}; {advice}")
     return kind, where, options
 
 
@@ -37,7 +38,7 @@ def refuse_unknown(kind: str, options: Iterable[str], names: Iterable[str]) -> N
     names = tuple(names)
     for name in options:
         if name not in names:
-            raise ValueError(f"{kind}= has no option {name!r}{suggest_names(name, names)}")
+            raise ValueError(f"{kind}= has no option {quote(name)}{suggest_names(name, names)}")
 
 
 def options_of(text: str) -> tuple[str, dict[str, str]]:

@@ -3,7 +3,7 @@
 import glob
 import hashlib
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -48,6 +48,7 @@ class TextSource:
     between: separator of documents in a file: "lines", "blank" for blank lines, or another text; "" for one document
         per file.
     piped: bytes of a pipe, which cannot be read twice.
+    rows: rows in memory, or of an object that the user passed.
     """
 
     name: str
@@ -56,11 +57,12 @@ class TextSource:
     field: str = ""
     between: str = ""
     piped: bytes = b""
+    rows: Iterable[DatasetRow] = ()
 
     def documents(self) -> Iterator[SourceDocument]:
         """Yield all documents; files are in the order of the SHA-256 of their names."""
-        if self.data_set:
-            yield from (_row(row, self.field or "text") for row in hugging_face(self.data_set))
+        for rows in (hugging_face(self.data_set) if self.data_set else (), self.rows):
+            yield from (_row(row, self.field or "text") for row in rows)
         if self.piped:
             yield _document(self.name, self.piped)
         for name, path in self.files:
@@ -82,7 +84,7 @@ class TextSource:
             sha.update(digest(_bytes(name)))
             for chunk in unpacked.stored_chunks(path):
                 sha.update(chunk)
-        if self.data_set:
+        if self.data_set or self.rows:
             for document in self.documents():
                 sha.update(document.key + (document.split or "").encode())
         return sha.digest()
@@ -90,7 +92,9 @@ class TextSource:
     @property
     def bytes_held(self) -> int | None:
         """Number of bytes in the files; None if it is unknown without unpacking them."""
-        if self.data_set or any(unpacked.is_packed(path) for _, path in self.files):
+        if isinstance(self.rows, list):
+            return sum(document.size() for document in self.documents())
+        if self.data_set or self.rows or any(unpacked.is_packed(path) for _, path in self.files):
             return None
         return sum(path.stat().st_size for _, path in self.files)
 

@@ -130,7 +130,8 @@ def span(longest: int, length: int | None, cells: int) -> tuple[int, int]:
     """Return how many positions a picture shows, and how many positions each of its cells covers.
 
     Without a `length`, a cell covers the smallest power of two of positions with which `longest` fills at most a third
-    of a side. The power stops growing when the picture covers 2,048 positions.
+    of a side. The power stops growing when the picture covers 2,048 positions. A cell is up to twice as large if it
+    then divides `longest`, because a stride between two cells would be drawn as a checkerboard.
 
     longest: the longest distance to show, such as a window.
     length: number of positions, or None.
@@ -141,4 +142,5 @@ def span(longest: int, length: int | None, cells: int) -> tuple[int, int]:
     step = 1
     while 3 * longest > cells * step and cells * step < MOST:
         step *= 2
+    step = next((size for size in range(step, min(2 * step, MOST // cells + 1)) if longest % size == 0), step)
     return cells * step, step

@@ -1,0 +1,37 @@
+"""quote: a user's value in an error message, short whatever the value is."""
+
+import reprlib
+from typing import Any
+
+LONGEST = 80  # characters of a quoted value
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxtuple, _SHORT.maxlist = 3, 40, 8, 8
+_SHORT.maxother = _SHORT.maxlong = LONGEST
+
+
+def quote(value: Any) -> str:
+    """Return the repr of a value for an error message, in one line of at most about 80 characters.
+
+    A long text is cut, and its length is given. A tensor or an array becomes `<Tensor torch.float32 [2, 3]>`. A value
+    with a repr of several lines, such as a module, becomes `<Linear>`.
+
+    value: any value.
+    """
+    if isinstance(value, str | bytes | bytearray):
+        return repr(value) if len(value) <= LONGEST else f"{value[: LONGEST // 2]!r}... ({len(value):,} characters)"
+    if not isinstance(value, type) and hasattr(value, "dtype") and hasattr(value, "shape"):
+        return f"<{type(value).__name__} {value.dtype} {list(value.shape)}>"
+    text = _SHORT.repr(value)
+    return f"<{type(value).__name__}>" if "\n" in text else shorten(text)
+
+
+def shorten(text: str, longest: int = LONGEST) -> str:
+    """Return a text for an error message, cut if it is too long.
+
+    text: the text, such as a path or a part of a user's expression.
+    longest: number of characters from which on the text is cut.
+    """
+    if len(text) <= longest:
+        return text
+    start = text[: max(LONGEST // 2, longest - LONGEST)]
+    return f"{' '.join(start.splitlines())}... ({len(text):,} characters)"

@@ -1,0 +1,195 @@
+"""look: read a text with a trained model, and return its attention maps and the loss of each token."""
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from kinformer.attend.executors import reference
+from kinformer.core.attention_output import weights
+from kinformer.core.mechanism import Mechanism
+from kinformer.core.model import Model, display_name
+from kinformer.core.request import Request
+from kinformer.core.score_matrix import weigh_values
+from kinformer.decoding.byte_tokenizer import tokenizer_of_model
+from kinformer.lab.data.batches import device_of
+from kinformer.lab.train.attention_hooks import layers_that_read
+from kinformer.nn.attention import Attention
+
+LONGEST = 2048  # tokens of a text: a map holds every pair of tokens
+CLOSE = 1e-3  # largest difference by rounding, relative to the largest number of a layer's output
+READS = ("text", "masked")  # kinds of models that read one text
+
+
+class AttentionMaps(NamedTuple):
+    """Attention maps of a model on one text, and the loss of each token; `look` returns it.
+
+    tokens: the bytes of each of the T tokens.
+    maps: attention weights [H, T, T] by the name of the layer, from the bottom. Entry [h, i, j] is the weight of key j
+        for query i in head h. A row sums to 1, or to 0 if its query reads no key.
+    bits: loss of each token given the tokens before it, in bits [T]; NaN for the first token. None for a model that
+        does not predict the next token.
+    unseen: the reason for each attention layer that has no map, by the name of the layer.
+    """
+
+    tokens: list[bytes]
+    maps: dict[str, Float[Tensor, "H T T"]]
+    bits: Float[Tensor, " T"] | None
+    unseen: dict[str, str]
+
+
+def look(model: Model, text: str | bytes) -> AttentionMaps:
+    """Read a text with a trained model, and return its attention maps and the loss of each token.
+
+    Choose it to see which tokens each head attends to, and which tokens the model did not expect.
+
+        import kinformer as kf
+        seen = kf.look(kf.load("runs/tour/gpt"), "def main():")
+        print(seen.maps.keys(), seen.bits)
+
+    The weights are computed again from the queries, keys and biases of each attention call. Calls over several sets of
+    keys, such as a window and global tokens, are merged by their log-sum-exp. A map is returned only if its weights
+    reproduce the output of the layer. Layers without weights of single keys, such as linear attention, are in `unseen`.
+
+    model: a model that reads one text: a language model or a masked model.
+    text: the text; the model's own tokenizer reads it, or else each byte is a token.
+
+    Errors: ValueError for another kind of model, for a text with fewer than 2 or more than 2,048 tokens, and for a text
+    that is longer than the model's table of positions.
+    """
+    if model.reads not in READS:
+        raise ValueError(
+            f"look failed: {display_name(model)} reads {model.reads}, expected a model that reads one text, such as gpt"
+        )
+    tokenizer = tokenizer_of_model(model)
+    ids = list(tokenizer.encode(text.encode() if isinstance(text, str) else text))
+    if not 2 <= len(ids) <= LONGEST:
+        raise ValueError(
+            f"look failed: got a text of {len(ids):,} tokens, expected 2 to {LONGEST:,}. Give another text"
+        )
+    tokens = torch.tensor([ids], device=device_of(model))
+    layers = {name: module for name, module in model.named_modules() if isinstance(module, Attention)}
+    calls: dict[str, list[_Call]] = {name: [] for name in layers}
+    outputs: dict[str, list[Tensor]] = {name: [] for name in layers}
+
+    def note(layer: str, executor: str, request: Request) -> None:
+        if layer in calls:
+            calls[layer].extend(_calls(request))
+
+    hooks = [
+        layer.aggregation.register_forward_pre_hook(partial(_keep_output, outputs[name]))
+        for name, layer in layers.items()
+    ]
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad(), layers_that_read(model, note):
+            reader: Any = model  # both kinds of models have `logits`
+            logits = reader.logits(tokens).y[0]
+    finally:
+        model.train(training)
+        for hook in hooks:
+            hook.remove()
+    maps, unseen = dict[str, Tensor](), dict[str, str]()
+    for name, layer in layers.items():
+        attention = _map_of(layer, calls[name], outputs[name], len(ids))
+        if isinstance(attention, str):
+            unseen[name] = attention
+        else:
+            maps[name] = attention
+    bits = _bits(logits, tokens[0]) if model.predicts_next else None
+    return AttentionMaps([tokenizer.decode([token]) for token in ids], maps, bits, unseen)
+
+
+def _keep_output(outputs: list[Tensor], aggregation: Any, inputs: tuple[Any, ...]) -> None:
+    outputs.append(inputs[0][0].double().cpu())
+
+
+def _bits(logits: Float[Tensor, "T N"], tokens: Int[Tensor, " T"]) -> Float[Tensor, " T"]:
+    nll = F.cross_entropy(logits[:-1].float(), tokens[1:], reduction="none") / math.log(2)
+    return torch.cat([nll.new_full((1,), math.nan), nll]).cpu()
+
+
+class _Call(NamedTuple):
+    """Weights and output of one row of an attention call; a mechanism may fold blocks or buckets into rows.
+
+    heads: indices of the heads in the layer.
+    own: whether the keys are tokens of the sequence.
+    weights: softmax over the keys of this call.
+    y: the output, with `lse` by which several calls are merged.
+    q_pos, k_pos: positions; -1 is padding.
+    """
+
+    heads: Int[Tensor, "H 1"]
+    own: bool
+    weights: Float[Tensor, "H T S"]
+    y: Float[Tensor, "H T V"]
+    lse: Float[Tensor, "H T"]
+    q_pos: Int[Tensor, "H T"]
+    k_pos: Int[Tensor, "H S"]
+
+
+def _calls(request: Request) -> Iterator[_Call]:
+    lse = reference.read(request.replace(lse=True, dropout=0.0)).lse
+    assert lse is not None
+    batch, heads, count = request.queries.q.shape[:3]
+    attention = weights(request, lse, torch.arange(count, device=lse.device).expand(batch, -1))  # [B H T S]
+    y = weigh_values(attention, request)
+    positions = [pos.expand(batch, heads, -1) for pos in (request.queries.pos, _by_query_head(request.keys.pos, heads))]
+    index = request.queries.head + torch.arange(heads)[:, None]
+    for row in zip(attention, y, lse, *positions, strict=True):
+        yield _Call(index, request.keys.own, *(tensor.cpu() for tensor in row))
+
+
+def _by_query_head(pos: Int[Tensor, "B G S"], heads: int) -> Int[Tensor, "B H S"]:
+    return pos.repeat_interleave(heads // pos.shape[1], 1)
+
+
+def _map_of(
+    layer: Attention, calls: Sequence[_Call], outputs: Sequence[Float[Tensor, "H t V"]], count: int
+) -> Float[Tensor, "H T T"] | str:
+    """Merge the calls of a layer into one map, or return why they give none."""
+    if layer.cross:
+        return "its keys are another sequence"
+    if any(_mixes_tokens(module) for module in layer.mechanism.modules()):
+        return "its keys are mixtures of tokens"
+    if not calls:
+        return f"{type(layer.mechanism).__name__} computes no weights of single keys"
+    heads, last = layer.sizes.heads, max(int(max(call.q_pos.max(), call.k_pos.max())) for call in calls)
+    if last >= count or not all(call.own and int(call.heads.max()) < heads for call in calls):
+        return "its queries or keys are not the tokens of the text"
+    output = torch.cat(list(outputs), 1)  # a layer with a memory reads one segment after another
+    # the last row and column collect padding
+    total = torch.full((heads, count + 1), -math.inf, dtype=torch.float64)
+    for call in calls:
+        at = call.heads, _place(call.q_pos, count)
+        total[at] = torch.logaddexp(total[at], call.lse.double())
+    attention = torch.zeros(heads, count + 1, count + 1, dtype=torch.float64)
+    y = torch.zeros(heads, count + 1, output.shape[-1], dtype=torch.float64)
+    compared = torch.ones(heads, count + 1, dtype=torch.bool)
+    for call in calls:
+        at = call.heads, _place(call.q_pos, count)
+        share = (call.lse.double() - total[at]).exp().nan_to_num(0.0)[..., None]
+        pairs = call.heads[..., None], at[1][..., None], _place(call.k_pos, count)[:, None]
+        attention.index_put_(pairs, share * call.weights.double(), accumulate=True)
+        if call.y.shape[-1] == y.shape[-1]:
+            y.index_put_(at, share * call.y.double(), accumulate=True)
+        else:
+            compared[at] = False  # a few global queries read inputs in place of values
+    wrong = (y[:, :count] - output).abs().amax(-1) * compared[:, :count] if output.shape[1] == count else math.inf
+    if torch.as_tensor(wrong).max() > CLOSE * output.abs().max():
+        return f"{type(layer.mechanism).__name__} changes the output of its attention calls"
+    return attention[:, :count, :count].float()
+
+
+def _mixes_tokens(module: Any) -> bool:
+    return isinstance(module, Mechanism) and type(module).project_keys is not Mechanism.project_keys
+
+
+def _place(pos: Int[Tensor, "H T"], count: int) -> Int[Tensor, "H T"]:
+    return torch.where(pos < 0, count, pos)

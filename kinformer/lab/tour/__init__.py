@@ -1,0 +1,1 @@
+"""The tour: a few minutes that train, time and look at models of the library."""

@@ -1,0 +1,110 @@
+"""Attention maps: equal to a naive loop, causal, whole, and only of layers whose output they reproduce."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import kinformer as kf
+from kinformer.core.discover import modules
+from kinformer.core.example import Example
+from kinformer.lab.look import look
+
+TEXT = b"\x00\x03\x01\x04\x01\x05\x09\x02"  # bytes that the small examples have in their vocabulary
+# layers that read single tokens by weights, and are called once for each row
+SEEN = (
+    *("adaptive_span", "bert", "bigbird", "bloom", "calm", "compressive_transformer", "gpt", "gtrxl", "lazyformer"),
+    *("llama", "longformer", "longformer_lm", "multi_query", "reformer", "routing_transformer", "sinkhorn_transformer"),
+    *("sparse_transformer", "synthesizer", "transformer_xl"),
+)
+UNSEEN = {
+    "linear_transformer": "LinearAttention computes no weights of single keys",
+    "linformer": "its keys are mixtures of tokens",
+    "nystromformer": "its queries or keys are not the tokens of the text",
+    "memorizing_transformer": "Retrieval changes the output of its attention calls",
+    "universal_transformer": "Softmax changes the output of its attention calls",  # one layer, called several times
+}
+
+
+def example(name: str) -> Any:
+    torch.manual_seed(0)
+    return Example.from_entry(modules("members")[name].EXAMPLES[0]).make()
+
+
+def test_the_maps_of_gpt_are_those_of_a_naive_loop() -> None:
+    model = example("gpt").double()
+    inputs: dict[str, torch.Tensor] = {}
+    layers = {name: part for name, part in model.named_modules() if isinstance(part, kf.Attention)}
+    for name, part in layers.items():
+        part.register_forward_pre_hook(lambda _, given, name=name: inputs.update({name: given[0][0]}))
+    seen = look(model, TEXT)
+    assert list(seen.maps) == list(layers) and len(layers) == 2 and not seen.unseen
+    for name, part in layers.items():
+        matrix = part.projection.qkv
+        with torch.no_grad():
+            q, k = (inputs[name] @ matrix.weight.T + matrix.bias).unflatten(1, (3, 2, 8)).unbind(1)[:2]
+        for h in range(2):
+            for i in range(len(TEXT)):
+                scores = [math.exp(float(q[i, h] @ k[j, h]) / math.sqrt(8)) for j in range(i + 1)]
+                expected = [score / sum(scores) for score in scores] + [0.0] * (len(TEXT) - i - 1)
+                torch.testing.assert_close(seen.maps[name][h, i], torch.tensor(expected), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_every_row_of_a_map_sums_to_one_and_a_decoder_reads_nothing_ahead(name: str) -> None:
+    model = example(name)
+    seen = look(model, TEXT)
+    assert seen.maps and not seen.unseen
+    for attention in seen.maps.values():
+        sums = attention.sum(-1)
+        assert torch.minimum((sums - 1).abs(), sums.abs()).max() < 1e-5 and sums.max() > 0.5
+        if model.predicts_next:
+            assert not attention.triu(1).any()
+
+
+@pytest.mark.parametrize("name", UNSEEN)
+def test_a_layer_whose_output_no_map_reproduces_says_why(name: str) -> None:
+    seen = look(example(name), TEXT)
+    assert seen.unseen and set(seen.unseen.values()) == {UNSEEN[name]}
+    assert not set(seen.maps) & set(seen.unseen)
+
+
+def test_bits_are_the_loss_of_each_token_and_a_masked_model_has_none() -> None:
+    model = example("gpt").eval()
+    seen = look(model, TEXT)
+    with torch.no_grad():
+        nll = -model.logits(torch.tensor([list(TEXT)])).y.log_softmax(-1)[0] / math.log(2)
+    assert seen.bits is not None and math.isnan(seen.bits[0])
+    assert [float(bits) for bits in seen.bits[1:]] == pytest.approx([float(nll[i, t]) for i, t in enumerate(TEXT[1:])])
+    assert seen.tokens == [bytes([byte]) for byte in TEXT]
+    assert look(example("bert"), TEXT).bits is None
+
+
+def test_a_look_leaves_the_model_as_it_was() -> None:
+    model = example("gpt").train()
+    hooks = [len(part._forward_hooks) + len(part._forward_pre_hooks) for part in model.modules()]
+    look(model, TEXT)
+    assert model.training
+    assert hooks == [len(part._forward_hooks) + len(part._forward_pre_hooks) for part in model.modules()]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("transformer", TEXT, "reads pairs, expected a model that reads one text"),
+        ("gpt", b"\x01", "got a text of 1 tokens, expected 2 to 2,048"),
+        ("gpt", bytes(2049), "got a text of 2,049 tokens, expected 2 to 2,048"),
+        ("gpt", bytes(65), "position 64 is beyond the table of 64 learned positions"),
+    ],
+)
+def test_a_text_that_cannot_be_looked_at_is_refused(name: str, text: bytes, words: str) -> None:
+    with pytest.raises((ValueError, IndexError), match=words):
+        look(example(name), text)
+
+
+def test_a_model_without_attention_has_no_maps() -> None:
+    seen = look(example("lstm"), TEXT)
+    assert not seen.maps and not seen.unseen and seen.bits is not None
+    assert not any(isinstance(part, kf.Attention) for part in nn.ModuleList([example("lstm")]).modules())
