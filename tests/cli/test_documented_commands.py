@@ -149,6 +149,8 @@ def test_a_command_line_of_the_pages_works(
     line: str, workshop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if OTHERS.match(line):
+        target = re.match(r"make (\w+)", line)
+        assert not target or f"\n{target[1]}:" in (ROOT / "Makefile").read_text("utf-8"), line
         return
     shutil.rmtree("new", ignore_errors=True)
     Path("new/mixed").mkdir(parents=True)
