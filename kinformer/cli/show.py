@@ -82,7 +82,10 @@ def show(
     pages = find_pages(name, keywords)
     if isinstance(pages, Topic):
         refuse_useless(ctx, f"on the topic {name!r}", "cost", instead="name one of its parts")
-    images = print_pages(pages, length, measured_on)
+    try:
+        images = print_pages(pages, length, measured_on)
+    except OverflowError as error:
+        raise UserError(f"cannot draw {name!r}: {error}. Give smaller numbers") from error
     if not images:
         refuse_useless(ctx, f"on {name!r}, which has no picture", "length")
     if out is not None:

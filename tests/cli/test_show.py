@@ -178,11 +178,17 @@ def test_a_call_of_a_part_is_shown_with_its_own_numbers(capsys: pytest.CaptureFi
     out = run_show(capsys, "LSH(2, 8, 4, 2)", "--length", "4")
     assert "heads: int\n" in out and out.count("in round") == 3  # the caption, and a panel for each of the two rounds
     assert "Causal() &" in run_show(capsys, "Softmax(Causal() & Band(3))", "--length", "6")
+    out = run_show(capsys, "Attention(QKV(16, 2), Softmax(Causal()))", "--length", "4")
+    assert out.startswith("kinformer.Attention\n") and "\n2 ██████ ·\n3 ████████\n" in out
     wrong = {
         ("LSH(2, x)",): "'x' in 'LSH(2, x)' is not understood; write numbers, texts and parts",
         ("LSH(2)",): "wrong arguments in LSH(2): missing a required argument: 'k_dim'. Write LSH(heads, k_dim",
         ("band", "8", "9", "10"): "wrong arguments in Band(8, 9, 10): too many positional arguments. Write Band(left, ",
         ("Softmax(Foo())",): "Foo in 'Softmax(Foo())' is no part of the library",
+        ("MLP(1000000)",): "cannot build MLP(1000000): ",
+        ("gpt", "d=1000000"): "cannot build gpt d=1000000: ",
+        ("band", "9" * 20): "cannot draw 'band 99999999999999999999': ",
+        ("bannd", "8"): "there is no part or member 'bannd'; the nearest are 'Band'",
         (
             "gpt",
             "4",

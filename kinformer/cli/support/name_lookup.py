@@ -101,6 +101,7 @@ def refuse_unknown(name: str) -> None:
     Errors: UserError with the nearest names.
     """
     folders = (*kinds(), *FOLDERS, *filter(None, [environment_folder()]))
+    name = re.sub(r"(\s+-?\d+)+$", "", name)  # numbers after a name, as in "band 8", are its arguments
     if not re.fullmatch(r"[\w\s-]+", name) or topic_name(name) is not None or any(map(has_plugins, folders)):
         return
     texts = {file: path.read_text(encoding="utf-8") for kind in folders for file, path in part_files(kind).items()}

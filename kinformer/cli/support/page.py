@@ -2,12 +2,13 @@
 
 import difflib
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from kinformer.core.discover import Origin
-from kinformer.core.keywords import parse_keywords
-from kinformer.lab.errors import from_user
+from kinformer.core.keywords import name_of, parse_keywords
+from kinformer.lab.errors import UserError, from_user
 
 NEAR, CLOSE = 3, 0.6  # names that a message suggests, and difflib's ratio from which a name is near
 
@@ -59,6 +60,19 @@ class Topic(NamedTuple):
     commands: tuple[str, ...] = ()
 
 
+@contextmanager
+def building(what: str) -> Iterator[None]:
+    """Enter a context in which a part or member is built; its refusals become UserErrors of one line.
+
+    what: the call that builds it, for the message about sizes that do not fit into the memory.
+    """
+    try:
+        with from_user(ValueError, TypeError, LookupError):
+            yield
+    except (RuntimeError, MemoryError, OverflowError) as error:
+        raise UserError(f"cannot build {what}: {str(error):.80}... Give smaller numbers") from error
+
+
 def example_maker(entry: Any) -> Callable[[], Any]:
     """Return the function that builds an entry of EXAMPLES.
 
@@ -82,7 +96,7 @@ def keyword_builder(function: Callable[..., Any], texts: tuple[str, ...]) -> Cal
         keywords = parse_keywords(function, texts)
 
     def build() -> Any:
-        with from_user(ValueError, TypeError, LookupError):
+        with building(f"{name_of(function)} {' '.join(texts)}".strip()):
             return function(**keywords)
 
     return build

@@ -10,13 +10,23 @@ from typing import Any
 
 import kinformer
 from kinformer.cli.support.module_docs import defined_in, first_sentence, public_parts
-from kinformer.cli.support.page import Page, example_maker, has_instance, has_keywords, keyword_builder, nearest_names
+from kinformer.cli.support.page import (
+    Page,
+    building,
+    example_maker,
+    has_instance,
+    has_keywords,
+    keyword_builder,
+    nearest_names,
+)
 from kinformer.core.discover import modules, part_names
 from kinformer.core.module_import import load_user_module
+from kinformer.core.public_names import CONTRACTS
 from kinformer.lab.errors import UserError, from_user
 
 OWN = re.compile(r"(?P<file>[\w./~+-]+\.py):(?P<name>[A-Za-z_]\w*)")
 CALL = re.compile(r"(?P<name>[A-Z]\w*)\(.*\)", re.DOTALL)
+BUILT = ("nn.", "core.bias", "core.pattern", "core.residual_block")  # files of public classes that a call may build
 OPERATORS: dict[type, Callable[..., Any]] = {
     ast.BitAnd: operator.and_,
     ast.BitOr: operator.or_,
@@ -61,8 +71,13 @@ def called_class(text: str) -> str | None:
     match = CALL.fullmatch(text)
     if match is None or not _is_one_call(text):
         return None
-    file = part_names().get(match["name"], "")
+    file = _built_classes().get(match["name"], "")
     return match["name"] if file and ".patterns." not in f".{file}." else None
+
+
+def _built_classes() -> dict[str, str]:
+    """The file of each class that a call may build: all parts, and public classes such as Attention."""
+    return part_names() | {name: file for name, file in CONTRACTS.items() if file.startswith(BUILT)}
 
 
 def words_as_call(name: str, keywords: tuple[str, ...]) -> str | None:
@@ -102,10 +117,12 @@ def call_page(text: str, name: str) -> Page:
     place = cls.__module__.split(".")[-2:]
 
     def build() -> Any:
-        with from_user(ValueError, TypeError, LookupError):
+        with building(text):
             return build_part(text)
 
     build()  # refuses wrong arguments before anything is printed
+    if name in CONTRACTS:
+        return Page(f"kinformer.{name}", ((name, cls),), examples=(build,), public=True)
     module = importlib.import_module(cls.__module__)
     return Page("/".join(place), ((name, cls),), examples=(build,), says=first_sentence(module))
 
@@ -126,8 +143,8 @@ def build_part(text: str) -> Any:
 def _build(node: ast.expr, text: str) -> Any:
     match node:
         case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
-            if name not in part_names() and name != "Heads":
-                raise ValueError(f"{name} in {text!r} is no part of the library{nearest_names(name, part_names())}")
+            if name not in (classes := _built_classes()):
+                raise ValueError(f"{name} in {text!r} is no part of the library{nearest_names(name, classes)}")
             cls = getattr(kinformer, name)
             values = [_build(value, text) for value in args]
             named = {word.arg: _build(word.value, text) for word in keywords if word.arg}
