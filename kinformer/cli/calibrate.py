@@ -82,7 +82,7 @@ def calibrate(
         bool, flag("overwrite", "With --search: also replace an exit threshold that was proven without --search.")
     ] = False,
     device: Device = None,
-    precision: RunPrecision = "fp32",
+    precision: RunPrecision = "float32",
     member: Own = None,
     as_json: Json = False,
 ) -> None:

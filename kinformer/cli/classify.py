@@ -27,7 +27,7 @@ def classify(
         typer.Option(help="Number of likeliest labels to show; default: all for --text, one for --texts.", min=1),
     ] = None,
     device: Device = None,
-    precision: RunPrecision = "fp32",
+    precision: RunPrecision = "float32",
     member: Own = None,
     as_json: Json = False,
 ) -> None:

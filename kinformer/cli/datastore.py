@@ -60,7 +60,7 @@ def build(
     ] = False,
     resume: Annotated[bool, flag("resume", "Continue a build of the datastore in --out that was stopped.")] = False,
     device: Device = None,
-    precision: RunPrecision = "fp32",
+    precision: RunPrecision = "float32",
     member: Own = None,
     as_json: Json = False,
 ) -> None:
@@ -199,7 +199,7 @@ def search(
         Path | None, typer.Option(help="Folder of the model that built the datastore, if it has moved since.")
     ] = None,
     device: Device = None,
-    precision: RunPrecision = "fp32",
+    precision: RunPrecision = "float32",
     member: Own = None,
     as_json: Json = False,
 ) -> None:

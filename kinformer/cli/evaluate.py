@@ -77,7 +77,7 @@ def evaluate(
         ),
     ] = None,
     device: Device = None,
-    precision: RunPrecision = "fp32",
+    precision: RunPrecision = "float32",
     member: Own = None,
     as_json: Json = False,
 ) -> None:

@@ -28,7 +28,7 @@ def fill(
     ],
     best: Annotated[int, typer.Option(help="Number of likeliest tokens to show for each gap of the text.", min=1)] = 5,
     device: Device = None,
-    precision: RunPrecision = "fp32",
+    precision: RunPrecision = "float32",
     member: Own = None,
     as_json: Json = False,
 ) -> None:

@@ -32,7 +32,7 @@ def forecast(
         int, count("With --out FILE.png: number of windows to draw, spread over the part of the data.", MOST)
     ] = 3,
     device: Device = None,
-    precision: RunPrecision = "fp32",
+    precision: RunPrecision = "float32",
     member: Own = None,
 ) -> None:
     """Forecast the next rows of a time series.

@@ -85,7 +85,7 @@ def generate(
     knn: Knn = False,
     datastore: Datastore = None,
     device: Device = None,
-    precision: RunPrecision = "fp32",
+    precision: RunPrecision = "float32",
     member: Own = None,
     as_json: Json = False,
 ) -> None:

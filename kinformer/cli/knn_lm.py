@@ -68,7 +68,7 @@ def knn_lm(
         ),
     ] = None,
     device: Device = None,
-    precision: RunPrecision = "fp32",
+    precision: RunPrecision = "float32",
     member: Own = None,
     as_json: Json = False,
 ) -> None:

@@ -164,7 +164,12 @@ Device = Annotated[
     str | None, typer.Option(help="Device: cpu, cuda or cuda:1; default: the GPU if there is one, else cpu.")
 ]
 Precision = Annotated[
-    Literal["float32", "bf16"], typer.Option(help="Number format of matrix products; bf16 is bfloat16 by autocast.")
+    Any,  # one of the names in `Settings.precision`; the parser returns it, and Typer ignores the annotation
+    typer.Option(
+        parser=option_checks.training_precision,
+        metavar="float32|bf16",
+        help="Number format of matrix products; bf16 is bfloat16 by autocast.",
+    ),
 ]
 TensorBoard = Annotated[
     bool, flag("tensorboard", "Write TensorBoard events into the subfolder tensorboard of the run.")
@@ -174,10 +179,10 @@ WandbProject = Annotated[
     str | None, typer.Option(help="Project of --wandb; default: WANDB_PROJECT, or else kinformer.")
 ]
 RunPrecision = Annotated[
-    str,
+    Any,  # one of the names in `Settings.precision`; the parser returns it, and Typer ignores the annotation
     typer.Option(
         callback=option_checks.precision,
-        metavar="fp32|bf16|fp16",
+        metavar="float32|bf16|fp16",
         help="Number format of matrix products; bf16 and fp16 by autocast.",
     ),
 ]

@@ -56,7 +56,7 @@ def play(
         typer.Option(help="Seed of the first episode; each further episode has the next seed.", min=0, max=LAST_SEED),
     ] = SEED,
     device: Device = None,
-    precision: RunPrecision = "fp32",
+    precision: RunPrecision = "float32",
     member: Own = None,
 ) -> None:
     """Play episodes with a trained agent, or with random actions.

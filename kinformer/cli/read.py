@@ -30,7 +30,7 @@ def read(
     ],
     overwrite: Annotated[bool, flag("overwrite", "Replace the file --save if it exists.")] = False,
     device: Device = None,
-    precision: RunPrecision = "fp32",
+    precision: RunPrecision = "float32",
     member: Own = None,
     as_json: Json = False,
 ) -> None:

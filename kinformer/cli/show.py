@@ -34,7 +34,7 @@ def show(
         flag("cost", "Also measure the time and memory of the part or member at several row lengths, on this machine."),
     ] = False,
     device: Device = None,
-    precision: RunPrecision = "fp32",
+    precision: RunPrecision = "float32",
     out: Annotated[
         Path | None,
         typer.Option(

@@ -158,7 +158,7 @@ def test_bytes_are_written_as_usual() -> None:
     [
         (["--memory", "8"], "wrong --memory: got '8', which is 8 bytes. Write 8GB"),
         (["--device", "cuda:99"], "there is no device 'cuda:99' on this machine"),
-        (["--precision", "half"], "'half' is not one of"),
+        (["--precision", "half"], "wrong --precision: got 'half', expected float32, bf16 or fp16"),
     ],
 )
 def test_a_wrong_option_is_one_line(

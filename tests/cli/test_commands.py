@@ -94,7 +94,7 @@ EARLY = {
     "betas=(0.9, 1.0): give two numbers": "train gpt --data text=stdlib --out x --steps 1 --betas 0.9,1",
     "wrong --betas: got 0.9;0.98, expected two": "train gpt --data text=stdlib --out x --steps 1 --betas 0.9;0.98",
     "eps=0.0: give a number above 0": "train gpt --data text=stdlib --out x --steps 1 --eps 0",
-    "wrong --precision: got 'bf17', expected fp32": "generate {model} --prompt a --precision bf17",
+    "wrong --precision: got 'bf17', expected float32": "generate {model} --prompt a --precision bf17",
     "give one of --text TEXT and --texts FILE": "classify {model}",
     "'--split': 'foo' is not one of 'train', 'valid'": "evaluate {model} --data text=stdlib --split foo",
     "there is no claim 'nothing'; `kinformer claim` lists": "claim nothing",

@@ -225,7 +225,7 @@ def test_members_that_read_pairs_are_compared(tmp_path: Path, capsys: pytest.Cap
         ),
         (["--steps", "3", "--lrs", "1e-3,-1"], "wrong --lrs: got '-1'"),
         (["--steps", "3", "--lrs", "1e-3,0.001"], "--lrs has the value 0.001 of lr twice"),
-        (["--steps", "3", "--precision", "half"], "'half' is not one of"),
+        (["--steps", "3", "--precision", "half"], "wrong --precision: got 'half', expected float32, bf16 or fp16"),
         (["--steps", "3", "--device", "cuda:99"], "there is no device 'cuda:99' on this machine"),
         (["--steps", "3", "--lrs", "1e-3", "--lr", "1"], "got both --lr and --lrs, expected only one of them"),
     ],

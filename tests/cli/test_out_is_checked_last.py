@@ -25,7 +25,7 @@ WRONG = {
     f"gpt {SMALL} --steps x": "valid integer",
     f"gpt {SMALL} --steps 1 --clip 0": "wrong clip: got 0.0, expected a number above 0",
     f"gpt {SMALL} --steps 1 --accumulate 5": "wrong accumulate: got 5, expected at most 4, the rows of a batch",
-    f"gpt {SMALL} --steps 1 --precision half": "'half' is not one of",
+    f"gpt {SMALL} --steps 1 --precision half": "wrong --precision: got 'half', expected float32, bf16 or fp16",
     f"gpt {SMALL} --steps 1 --warmup 2.5": "warmup=2.5",
     f"gpt {SMALL} --steps 1 --betas 1": "betas",
     f"gpt {SMALL} --steps 1 --eps 0": "eps=0.0",

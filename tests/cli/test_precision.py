@@ -50,8 +50,8 @@ def test_every_command_loads_its_model_for_a_device_and_a_precision(
     where = folder(tmp_path / "run", "bert" if command == "fill" else "gpt")
     words = [*command.split(), *COMMANDS[command].format(run=where, text=text).split()]
     fails(capsys, [*words, "--device", "cuda:7", "--precision", "bf16"], "loaded run on cuda:7 in bf16")
-    fails(capsys, [*words, "--precision", "float32"], "loaded run on None in fp32")  # the word of training
-    fails(capsys, [*words, "--precision", "bf17"], "wrong --precision: got 'bf17', expected fp32, bf16 or fp16")
+    fails(capsys, [*words, "--precision", "fp32"], "loaded run on None in float32")  # another spelling
+    fails(capsys, [*words, "--precision", "bf17"], "wrong --precision: got 'bf17', expected float32, bf16 or fp16")
 
 
 @pytest.mark.parametrize("command", ["generate", "evaluate", "read", "show"])

@@ -29,12 +29,12 @@ def device_and_autocast(on: str | None, precision: str) -> tuple[torch.device, A
     """Return the device of --device, and the context of computations in the format of --precision.
 
     on: name of the device; the default device if None.
-    precision: "fp32", "bf16" or "fp16".
+    precision: "float32", "bf16" or "fp16".
 
     Errors: UserError if this machine has no such device.
     """
     device = parse_device(on)
-    return device, nullcontext() if precision == "fp32" else torch.autocast(device.type, DTYPES[precision])
+    return device, nullcontext() if precision == "float32" else torch.autocast(device.type, DTYPES[precision])
 
 
 def load_model(
@@ -43,7 +43,7 @@ def load_model(
     on: str | None = None,
     keywords: Iterable[str] = (),
     datastore: Path | None = None,
-    precision: str = "fp32",
+    precision: str = "float32",
 ) -> Any:
     """Load a trained model from its folder, and print warnings on stderr.
 
@@ -52,7 +52,7 @@ def load_model(
     on: name of the device; the default device if None.
     keywords: keywords to change, such as "memory=512". The model is built again with them and gets the trained weights.
     datastore: the new folder of the datastore that a `spalm` model was trained with, if it has moved.
-    precision: number format of the model's matrix products, "fp32", "bf16" or "fp16".
+    precision: number format of the model's matrix products, "float32", "bf16" or "fp16".
 
     Errors: UserError if the device does not exist, if the model cannot be loaded, or if its weights are not finite or
     do not fit the keywords.
@@ -73,7 +73,7 @@ def load_model(
     with from_user(TypeError):
         changed = parse_keywords(function, tuple(keywords))
     model = (_rebuild(model, function, changed) if changed else model).to(device)
-    return model if precision == "fp32" else with_autocast(model, DTYPES[precision])
+    return model if precision == "float32" else with_autocast(model, DTYPES[precision])
 
 
 def with_autocast(model: nn.Module, dtype: torch.dtype) -> nn.Module:

@@ -26,6 +26,15 @@ from kinformer.lab.errors import UserError, from_user
 from kinformer.lab.member_choice import split_keywords
 
 PLAN, RESULTS = "comparison.json", "results.json"  # files in the folder of a comparison
+# spellings of number formats, and the name that settings and runs record
+PRECISIONS = {
+    "float32": "float32",
+    "fp32": "float32",
+    "bf16": "bf16",
+    "bfloat16": "bf16",
+    "fp16": "fp16",
+    "float16": "fp16",
+}
 ON_DISK = re.compile(r"\w+=(PATH|FILE|FOLDER)")  # the FORM of a kind of data that is read from files
 WRITES = ("bits per byte", "bits per token")  # metrics of models that predict the next token
 NOT_A_PATH = re.compile(r"hf:|stdlib$|.*[*?[]", re.DOTALL)
@@ -263,13 +272,25 @@ def eps(value: float | None) -> float | None:
 def precision(name: str) -> str:
     """Check the number format of --precision, and return its short name.
 
-    name: "fp32", "bf16" or "fp16"; "float32", the word of training, means fp32 too.
+    name: "float32", "bf16" or "fp16"; other spellings, such as "fp32" and "bfloat16", are accepted.
 
     Errors: UserError.
     """
-    name = {"float32": "fp32"}.get(name, name)
-    if name not in ("fp32", "bf16", "fp16"):
-        raise UserError(f"wrong --precision: got {name!r}, expected fp32, bf16 or fp16")
+    name = PRECISIONS.get(name, name)
+    if name not in PRECISIONS.values():
+        raise UserError(f"wrong --precision: got {name!r}, expected float32, bf16 or fp16")
+    return name
+
+
+def training_precision(name: str) -> Any:
+    """Check the number format of --precision for a training, and return its short name.
+
+    name: "float32" or "bf16", or another spelling of these.
+
+    Errors: UserError, also for fp16, which would need a scaled loss.
+    """
+    if (name := precision(name)) == "fp16":
+        raise UserError("wrong --precision: got fp16, whose gradients underflow without a scaled loss. Use bf16")
     return name
 
 
