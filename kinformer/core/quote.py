@@ -29,7 +29,7 @@ def shorten(text: str, longest: int = LONGEST) -> str:
     """Return a text for an error message, cut if it is too long.
 
     text: the text, such as a path or a part of a user's expression.
-    longest: number of characters from which on the text is cut.
+    longest: largest number of characters; a longer text is cut.
     """
     if len(text) <= longest:
         return text

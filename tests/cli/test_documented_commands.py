@@ -39,6 +39,7 @@ WHOLE = {
     "forecast",
     "datastore",
     "play",
+    "classify",
 }
 BEGUN = {"compare", "claim", "check", "calibrate", "knn-lm", "tour"}
 SEARCHES = ("kinformer.lab.claims.bigbird_paths.paths", "kinformer.cli.support.comparison.match_parameters")
@@ -114,6 +115,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         "depth_adaptive": ("depth_adaptive", {"depth": 2, "classifier": "geometric", "length": 64}),
         "pairs": ("transformer", {}),
         "bert": ("bert", {}),
+        "labels": ("bert_classifier", {}),
         "pictures": ("image_transformer", {"shape": (1, 4, 4), "block": 4, "memory": 4}),
         "series": ("informer", {"context": 8, "label": 4, "horizon": 3}),
         "dt": ("decision_transformer", {"context": 3}),

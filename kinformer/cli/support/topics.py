@@ -49,7 +49,7 @@ def topic_name(words: str) -> str | None:
 
 
 def topics_of(place: str) -> list[str]:
-    """Return the names of the topics to which a file belongs.
+    """Return the names of the topics that a file belongs to.
 
     place: kind and name of the file, such as "patterns/band".
 
