@@ -232,7 +232,7 @@ def test_what_was_made_of_weights_that_are_trained_on_is_named(
         (tmp_path / "run" / name).write_text("{}")
     folder = f"{tmp_path}/run"
     past = [
-        f"{folder}/{name} is outdated: it belongs to the earlier weights. Run `kinformer {subcommand} {folder}` to make"
+        f"{folder}/{name} is outdated: it belongs to the earlier weights. Run `kinformer {subcommand} {folder} --"
         for name, subcommand in (("exits.json", "calibrate"), ("knn-lm.json", "knn-lm"))
     ]
     for words, warned in (
