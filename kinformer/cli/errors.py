@@ -36,7 +36,7 @@ def shorten_values(message: str, words: Iterable[str] = ()) -> str:
 
 def _cut(value: str) -> str:
     """Return a value with dots in place of its middle; an existing path stays whole."""
-    path = value.partition("=")[2] or value
+    path = (value.partition("=")[2] or value).partition(",")[0]  # data such as text=PATH,documents=blank too
     if len(path) < 4096 and os.path.exists(path.strip("'\"`.,;:()")):
         return value
     return f"{value[: LONGEST // 2]}...{value[3 - LONGEST // 2 :]}"

@@ -234,10 +234,10 @@ def test_what_was_made_of_weights_that_are_trained_on_is_named(
         (tmp_path / "run" / name).write_text("{}")
     folder = f"{tmp_path}/run"
     past = [
-        f"{folder}/{name} is outdated: it belongs to the earlier weights. Run `kinformer {subcommand} --data DATA` to"
+        f"{folder}/{name} is outdated: it belongs to the earlier weights. Run `kinformer {subcommand}` to make it again"
         for name, subcommand in (
-            ("exits.json", f"calibrate {folder}"),
-            ("knn-lm.json", f"knn-lm {folder} --datastore DS"),
+            ("exits.json", f"calibrate {folder} --data KIND=PLACE"),
+            ("knn-lm.json", f"knn-lm {folder} --datastore DS --data text=PATH"),
         )
     ]
     for words, warned in (
