@@ -43,7 +43,7 @@ def show(
         ),
     ] = None,
 ) -> None:
-    """Explain a member, part, idea, kind of data or command, with drawings.
+    """Explain a member, part, idea, data or command, with drawings.
 
     \b
     Examples:
