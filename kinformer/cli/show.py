@@ -43,7 +43,7 @@ def show(
         ),
     ] = None,
 ) -> None:
-    """Explain a member, a part, an idea, data or a command, with drawings.
+    """Explain a member, part, idea, data or command, with drawings.
 
     \b
     Examples:

@@ -172,26 +172,36 @@ def test_every_command_has_a_short_page(capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize(
     "command", [line for topic in TOPICS.values() for line in topic.commands] + ["show compare", "list papers"]
 )
-def test_a_suggested_command_is_understood(command: str, tmp_path: Path) -> None:
+def test_a_suggested_command_is_understood(command: str, placeholders: dict[str, str]) -> None:
     words = shlex.split(command.removeprefix("kinformer "))
-    parses(words, tmp_path)
+    parses(words, placeholders)
     if words[0] == "show" and words[1:] != ["compare"]:
         assert find_pages(" ".join(word for word in words[1:] if word != "--cost"))
 
 
-def parses(words: list[str], base: Path) -> None:
-    """Parse a command without running it; placeholders stand for a small model and for files that exist."""
+@pytest.fixture(scope="module")
+def placeholders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A value for each placeholder of a suggested command: small models, and files that exist."""
+    return make_placeholders(tmp_path_factory.mktemp("placeholders"))
+
+
+def make_placeholders(base: Path) -> dict[str, str]:
     (base / "text").write_bytes(b"the cat sat on the mat. " * 20)
     (base / "mine.py").write_text("EXAMPLES = ()\n")
-    kind = "bert" if words[0] == "fill" else "gpt"
-    values = {
-        **dict.fromkeys(("RUN", "DIR", "FOLDER"), folder(base / "run", kind, length=16)),
+    return {
+        **dict.fromkeys(("RUN", "DIR", "FOLDER"), folder(base / "run", "gpt", length=16)),
         **dict.fromkeys(("PATH", "FILE", "FILE.tsv", "FILE.csv", "STATE", "STORE", "DS"), str(base / "text")),
+        "MASKED": folder(base / "bert", "bert", length=16),
         "FILE.py": str(base / "mine.py"),
         "FILE.png": str(base / "new.png"),
         "NAME": "recall",
         "ID": "t_maze",
     }
+
+
+def parses(words: list[str], placeholders: dict[str, str]) -> None:
+    """Parse a command without running it; placeholders stand for a small model and for files that exist."""
+    values = placeholders | ({"RUN": placeholders["MASKED"], "DIR": placeholders["MASKED"]} if "fill" in words else {})
     filled = []
     for word in words:
         option, equals, place = word.partition("=")
