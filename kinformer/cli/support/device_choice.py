@@ -22,7 +22,7 @@ def parse_device(name: str | None) -> torch.device:
     try:
         chosen = torch.device(name)
         torch.zeros(1, device=chosen).item()
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+    except (RuntimeError, AssertionError, NotImplementedError, ImportError) as error:
         names = ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
         raise UserError(
             f"there is no device {name!r} on this machine, which has {', '.join(names)}. Give --device {names[-1]}"
