@@ -109,9 +109,8 @@ def generate(
     too.
 
     If --temperature, --top-k and --top-p are all absent, tokens are sampled with temperature 0.6 and top-p 0.9, as by
-    `kinformer compare` and by `kinformer.generate` in Python. The same seed gives the same text in all three. With
-    --temperature 1 as the only one of the three, tokens are sampled from the model's own probabilities. With --beam the
-    command searches for the likeliest text instead.
+    `kinformer.generate` in Python, where the same seed gives the same text. If only --temperature 1 is given, tokens
+    are sampled from the model's own probabilities. With --beam the command searches for the likeliest text instead.
 
     A model that was trained on images=FOLDER generates pictures and writes them into one file, --out. Exit thresholds
     that `kinformer calibrate` has saved decide how many layers each token uses.

@@ -20,7 +20,7 @@ def show_fit(progress: bool | None, name: str) -> Iterator[ProgressDisplay]:
     progress: True shows the progress, False does not, and None shows it only in a terminal or a notebook.
     name: name of the training.
     """
-    console = Console(stderr=True)
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     is_seen = console.is_terminal or console.is_jupyter
     if progress is False or (progress is None and not is_seen):
         yield ProgressDisplay()
@@ -28,7 +28,11 @@ def show_fit(progress: bool | None, name: str) -> Iterator[ProgressDisplay]:
     if console.is_dumb_terminal or not is_seen or (console.is_jupyter and find_spec("ipywidgets") is None):
         yield LineDisplay(console, name)
         return
-    columns = TextColumn("{task.description}", markup=False), BarColumn(20), TextColumn("{task.fields[status]}")
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(20),
+        TextColumn("{task.fields[status]}", markup=False),
+    )
     with Progress(*columns, console=console) as bars:
         yield LiveDisplay(bars, bars.add_task(name, total=1.0, status="starting"), name)
         bars.refresh()  # a notebook is not refreshed at the end
