@@ -6,20 +6,19 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
 from kinformer.attend.executors import reference
 from kinformer.core.attention_output import weights
-from kinformer.core.mechanism import Mechanism
 from kinformer.core.model import Model, display_name
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import weigh_values
 from kinformer.decoding.byte_tokenizer import tokenizer_of_model
 from kinformer.lab.data.batches import device_of
 from kinformer.lab.train.attention_hooks import layers_that_read
-from kinformer.nn.attention import Attention
+from kinformer.nn.attention import Attention, extras_by_name
 
 LONGEST = 2048  # tokens of a text: a map holds every pair of tokens
 CLOSE = 1e-3  # largest difference by rounding, relative to the largest number of a layer's output
@@ -53,14 +52,15 @@ def look(model: Model, text: str | bytes) -> AttentionMaps:
         print(seen.maps.keys(), seen.bits)
 
     The weights are computed again from the queries, keys and biases of each attention call. Calls over several sets of
-    keys, such as a window and global tokens, are merged by their log-sum-exp. A map is returned only if its weights
-    reproduce the output of the layer. Layers without weights of single keys, such as linear attention, are in `unseen`.
+    keys, such as a window and global tokens, are merged by their log-sum-exp. A map is returned only if the keys are
+    single tokens and the weights reproduce the output of the layer. Other layers, such as linear attention or attention
+    to compressed states, are in `unseen`.
 
     model: a model that reads one text: a language model or a masked model.
     text: the text; the model's own tokenizer reads it, or else each byte is a token.
 
-    Errors: ValueError for another kind of model, for a text with fewer than 2 or more than 2,048 tokens, and for a text
-    that is longer than the model's table of positions.
+    Errors: ValueError for another kind of model, and for a text with fewer than 2 or more than 2,048 tokens. IndexError
+    for a text that is longer than the model's table of positions.
     """
     if model.reads not in READS:
         raise ValueError(
@@ -75,6 +75,7 @@ def look(model: Model, text: str | bytes) -> AttentionMaps:
     tokens = torch.tensor([ids], device=device_of(model))
     layers = {name: module for name, module in model.named_modules() if isinstance(module, Attention)}
     calls: dict[str, list[_Call]] = {name: [] for name in layers}
+    inputs: dict[str, list[Tensor]] = {name: [] for name in layers}
     outputs: dict[str, list[Tensor]] = {name: [] for name in layers}
 
     def note(layer: str, executor: str, request: Request) -> None:
@@ -82,8 +83,9 @@ def look(model: Model, text: str | bytes) -> AttentionMaps:
             calls[layer].extend(_calls(request))
 
     hooks = [
-        layer.aggregation.register_forward_pre_hook(partial(_keep_output, outputs[name]))
+        part.register_forward_pre_hook(partial(_keep_first_argument, kept[name]))
         for name, layer in layers.items()
+        for part, kept in ((layer, inputs), (layer.aggregation, outputs))
     ]
     training = model.training
     model.eval()
@@ -97,7 +99,8 @@ def look(model: Model, text: str | bytes) -> AttentionMaps:
             hook.remove()
     maps, unseen = dict[str, Tensor](), dict[str, str]()
     for name, layer in layers.items():
-        attention = _map_of(layer, calls[name], outputs[name], len(ids))
+        with torch.no_grad():
+            attention = _map_of(layer, calls[name], inputs[name], outputs[name], len(ids))
         if isinstance(attention, str):
             unseen[name] = attention
         else:
@@ -106,8 +109,8 @@ def look(model: Model, text: str | bytes) -> AttentionMaps:
     return AttentionMaps([tokenizer.decode([token]) for token in ids], maps, bits, unseen)
 
 
-def _keep_output(outputs: list[Tensor], aggregation: Any, inputs: tuple[Any, ...]) -> None:
-    outputs.append(inputs[0][0].double().cpu())
+def _keep_first_argument(kept: list[Tensor], module: Any, arguments: tuple[Any, ...]) -> None:
+    kept.append(arguments[0])
 
 
 def _bits(logits: Float[Tensor, "T N"], tokens: Int[Tensor, " T"]) -> Float[Tensor, " T"]:
@@ -119,8 +122,9 @@ class _Call(NamedTuple):
     """Weights and output of one row of an attention call; a mechanism may fold blocks or buckets into rows.
 
     heads: indices of the heads in the layer.
-    own: whether the keys are tokens of the sequence.
+    own: whether the keys belong to the sequence of the queries.
     weights: softmax over the keys of this call.
+    values: the values of the keys, by query head.
     y: the output, with `lse` by which several calls are merged.
     q_pos, k_pos: positions; -1 is padding.
     """
@@ -128,6 +132,7 @@ class _Call(NamedTuple):
     heads: Int[Tensor, "H 1"]
     own: bool
     weights: Float[Tensor, "H T S"]
+    values: Float[Tensor, "H S V"]
     y: Float[Tensor, "H T V"]
     lse: Float[Tensor, "H T"]
     q_pos: Int[Tensor, "H T"]
@@ -141,29 +146,40 @@ def _calls(request: Request) -> Iterator[_Call]:
     attention = weights(request, lse, torch.arange(count, device=lse.device).expand(batch, -1))  # [B H T S]
     y = weigh_values(attention, request)
     positions = [pos.expand(batch, heads, -1) for pos in (request.queries.pos, _by_query_head(request.keys.pos, heads))]
+    values = _by_query_head(request.keys.v, heads)
     index = request.queries.head + torch.arange(heads)[:, None]
-    for row in zip(attention, y, lse, *positions, strict=True):
+    for row in zip(attention, values, y, lse, *positions, strict=True):
         yield _Call(index, request.keys.own, *(tensor.cpu() for tensor in row))
 
 
-def _by_query_head(pos: Int[Tensor, "B G S"], heads: int) -> Int[Tensor, "B H S"]:
-    return pos.repeat_interleave(heads // pos.shape[1], 1)
+def _by_query_head(x: Shaped[Tensor, "B G *S"], heads: int) -> Shaped[Tensor, "B H *S"]:
+    return x.repeat_interleave(heads // x.shape[1], 1)
 
 
 def _map_of(
-    layer: Attention, calls: Sequence[_Call], outputs: Sequence[Float[Tensor, "H t V"]], count: int
+    layer: Attention,
+    calls: Sequence[_Call],
+    inputs: Sequence[Float[Tensor, "1 T D"]],
+    outputs: Sequence[Float[Tensor, "1 H t V"]],
+    count: int,
 ) -> Float[Tensor, "H T T"] | str:
     """Merge the calls of a layer into one map, or return why they give none."""
+    name, heads = type(layer.mechanism).__name__, layer.sizes.heads
     if layer.cross:
         return "its keys are another sequence"
-    if any(_mixes_tokens(module) for module in layer.mechanism.modules()):
-        return "its keys are mixtures of tokens"
+    if not outputs:
+        return "the layer was not called"
+    if len(inputs) > 1:
+        return "the layer is called several times"
     if not calls:
-        return f"{type(layer.mechanism).__name__} computes no weights of single keys"
-    heads, last = layer.sizes.heads, max(int(max(call.q_pos.max(), call.k_pos.max())) for call in calls)
-    if last >= count or not all(call.own and int(call.heads.max()) < heads for call in calls):
-        return "its queries or keys are not the tokens of the text"
-    output = torch.cat(list(outputs), 1)  # a layer with a memory reads one segment after another
+        return f"{name} does not read its keys through `attend`"
+    output = torch.cat(list(outputs), 2)[0].double().cpu()  # one output for each segment
+    last = max(int(max(call.q_pos.max(), call.k_pos.max())) for call in calls)
+    tokens = last < count == inputs[0].shape[1] == output.shape[1] and all(
+        call.own and int(call.heads.max()) < heads for call in calls
+    )
+    if not tokens or not _reads_single_tokens(layer, calls, inputs[0]):
+        return f"the queries or keys of {name} are not single tokens of the text"
     # the last row and column collect padding
     total = torch.full((heads, count + 1), -math.inf, dtype=torch.float64)
     for call in calls:
@@ -171,7 +187,7 @@ def _map_of(
         total[at] = torch.logaddexp(total[at], call.lse.double())
     attention = torch.zeros(heads, count + 1, count + 1, dtype=torch.float64)
     y = torch.zeros(heads, count + 1, output.shape[-1], dtype=torch.float64)
-    compared = torch.ones(heads, count + 1, dtype=torch.bool)
+    compared = torch.ones(heads, count, dtype=torch.bool)
     for call in calls:
         at = call.heads, _place(call.q_pos, count)
         share = (call.lse.double() - total[at]).exp().nan_to_num(0.0)[..., None]
@@ -181,14 +197,30 @@ def _map_of(
             y.index_put_(at, share * call.y.double(), accumulate=True)
         else:
             compared[at] = False  # a few global queries read inputs in place of values
-    wrong = (y[:, :count] - output).abs().amax(-1) * compared[:, :count] if output.shape[1] == count else math.inf
-    if torch.as_tensor(wrong).max() > CLOSE * output.abs().max():
-        return f"{type(layer.mechanism).__name__} changes the output of its attention calls"
+    wrong = (y[:, :count] - output).abs().amax(-1) * compared
+    if wrong.max() > CLOSE * output.abs().max():
+        return f"{name} changes the output of its attention calls"
     return attention[:, :count, :count].float()
 
 
-def _mixes_tokens(module: Any) -> bool:
-    return isinstance(module, Mechanism) and type(module).project_keys is not Mechanism.project_keys
+def _reads_single_tokens(layer: Attention, calls: Sequence[_Call], x: Float[Tensor, "1 T D"]) -> bool:
+    """Whether each value that the calls read belongs to the token at its position, and is no mixture of tokens."""
+    heads = layer.sizes.heads
+    keys = layer.projection.keys(x, torch.arange(x.shape[1], device=x.device)[None])
+    own = [keys.v, x[:, None]]  # global queries may read inputs in place of values
+    if layer.key_side is not None:  # or values of a projection of their own
+        own += extras_by_name(layer.key_side(x), layer.key_extras, layer.sizes.key_heads).values()
+    every = [_by_query_head(values, heads)[0].cpu() for values in own]
+    for call in calls:
+        fitting = [values for values in every if values.shape[-1] == call.values.shape[-1]]
+        real = call.k_pos >= 0
+        differences = [
+            (call.values - values[call.heads, call.k_pos.clamp_min(0)]).abs().amax(-1)[real].amax()
+            for values in fitting
+        ]
+        if real.any() and min(differences, default=math.inf) > CLOSE * call.values.abs().max():
+            return False
+    return True
 
 
 def _place(pos: Int[Tensor, "H T"], count: int) -> Int[Tensor, "H T"]:

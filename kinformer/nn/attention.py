@@ -143,7 +143,7 @@ class Attention(Layer):
         pos = ctx.by_head if queries.pos.shape[1] == 1 else queries.pos
         extras = queries.extras
         if self.side is not None and x is not None:
-            extras = {**extras, **_split(self.side(x), self.extras, self.sizes.heads)}
+            extras = {**extras, **extras_by_name(self.side(x), self.extras, self.sizes.heads)}
         return Queries(queries.q, pos, extras, ctx.labels, queries.head, queries.tags)
 
     def _with_key_extras(
@@ -155,7 +155,7 @@ class Attention(Layer):
         """
         extras = keys.extras
         if self.key_side is not None and x is not None:
-            extras = {**extras, **_split(self.key_side(x), self.key_extras, self.sizes.key_heads)}
+            extras = {**extras, **extras_by_name(self.key_side(x), self.key_extras, self.sizes.key_heads)}
         pos = pos if keys.pos.shape[1] == 1 else keys.pos
         return Keys(keys.k, keys.v, pos, extras, labels, keys.tags, not self.cross)
 
@@ -263,7 +263,9 @@ def _matrix(projection: Projection, extras: Mapping[str, ExtraProjection], heads
     return linear
 
 
-def _split(numbers: Float[Tensor, "B T N"], extras: Mapping[str, ExtraProjection], heads: int) -> dict[str, Tensor]:
+def extras_by_name(
+    numbers: Float[Tensor, "B T N"], extras: Mapping[str, ExtraProjection], heads: int
+) -> dict[str, Tensor]:
     """Split numbers into extras by name [B H T n]. Each extra has adjacent columns, with heads in order."""
     parts = numbers.split([heads * side.width for side in extras.values()], -1)
     return {name: by_head(part, heads) for name, part in zip(extras, parts, strict=True)}

@@ -75,7 +75,7 @@ DRAWINGS = (
     ),
     Drawing(
         "Sparse Transformer, fixed",
-        "The own block, and the last token of each earlier block.",
+        "The query's own block, and the last token of each earlier block.",
         "fixed",
         "Causal() & Fixed(6, 1)",
     ),
@@ -87,7 +87,7 @@ DRAWINGS = (
     ),
     Drawing(
         "BigBird",
-        "Blocks: a window, global blocks and random ones.",
+        "Blocks of three tokens: a window, a global block and random blocks.",
         "bigbird",
         "Block(3, 1, 1) | Tokens(3) | Rows(3) | Random(1, 3)",
     ),
@@ -98,16 +98,21 @@ DRAWINGS = (
         "Causal() & Segment(6, 6)",
     ),
     Drawing("Dilated window", "A window with gaps reaches further.", "dilated", "Causal() & Dilated(4, 3)"),
-    Drawing("ALiBi", "A penalty that grows with distance replaces positions.", "alibi", kind="biases"),
+    Drawing(
+        "ALiBi",
+        "A penalty on distance replaces position embeddings. Stronger colour means more weight.",
+        "alibi",
+        kind="biases",
+    ),
     Drawing(
         "Reformer (LSH)",
-        "Tokens in the same hash bucket read each other; colours are buckets.",
+        "A token reads earlier tokens of its hash bucket in one of two rounds. Colours are first-round buckets.",
         "lsh",
         kind="mechanisms",
     ),
     Drawing(
         "Routing Transformer",
-        "Tokens in the same cluster read each other; colours are clusters.",
+        "A token reads earlier tokens of its own cluster. Colours are clusters.",
         "routing",
         kind="mechanisms",
     ),
@@ -209,10 +214,11 @@ def _trained(results: TourResults) -> Iterator[str]:
     yield "<h2>Three models, equal training time</h2>\n"
     plan = results.plan
     yield (
-        f"<p>Each model trained for {plan.training:.0f} seconds on {escape(results.data)}, in turns of ten seconds. A "
-        "token is a byte. Bits per byte say how well a model predicts text that it has not seen: lower is better. "
-        f"{escape('. '.join(verdicts(results)))}. The models were measured on {escape(results.measured)}, and so was "
-        "gzip. One short run of one seed shows that everything works. It does not rank the models.</p>\n"
+        f"<p>Each model trained for {plan.training:.0f} seconds on {escape(results.data)}, in turns. A token is a "
+        "byte. Bits per byte say how well a model predicts text that it has not seen: lower is better. "
+        f"{escape('. '.join(verdicts(results)))}. All were measured on {escape(results.measured)}. gzip and xz start "
+        "from nothing on these bytes, while a model has read the training data and keeps its weights. One short run of "
+        "one seed shows that everything works. It does not rank the models.</p>\n"
     )
     yield '<ul class="key">'
     yield "".join(f"<li>{_dot(place)}{escape(model.name)}</li>" for place, model in enumerate(results.models))
@@ -297,13 +303,14 @@ def _attended(results: TourResults) -> Iterator[str]:
     maps, name = results.maps, results.models[0].name
     yield f"<h2>What the trained {escape(name)} attends to</h2>\n"
     yield (
-        "<p>The model has not seen this text. The darker a character, the less the model expected it: the shade is the "
-        "loss of the character in bits, given all characters before it.</p>\n"
+        "<p>The stronger the colour of a character, the less the model expected it: the colour is the loss of the "
+        "character in bits, given all characters before it. The last word repeats a word of the line above.</p>\n"
     )
     yield f'<p class="text">{_shaded(maps)}</p>\n'
     yield (
         "<p>Each map below is one head of one layer. A row is the character that reads, a column the character that is "
-        "read. Darker means more attention. Heads that look at one place before the character draw a line beside the "
+        "read. Stronger colour means more attention, relative to the row. Heads that "
+        "look at one place before the character draw a line beside the "
         "diagonal. Heads that look for a repeated word draw short lines further away.</p>\n"
         '<div class="maps">\n'
     )

@@ -12,19 +12,23 @@ from kinformer.core.discover import modules
 from kinformer.core.example import Example
 from kinformer.lab.look import look
 
-TEXT = b"\x00\x03\x01\x04\x01\x05\x09\x02"  # bytes that the small examples have in their vocabulary
+TEXT = bytes(3 * n * n % 11 for n in range(30))  # bytes that the small examples have in their vocabulary
 # layers that read single tokens by weights, and are called once for each row
 SEEN = (
-    *("adaptive_span", "bert", "bigbird", "bloom", "calm", "compressive_transformer", "gpt", "gtrxl", "lazyformer"),
-    *("llama", "longformer", "longformer_lm", "multi_query", "reformer", "routing_transformer", "sinkhorn_transformer"),
-    *("sparse_transformer", "synthesizer", "transformer_xl"),
+    *("adaptive_span", "bert", "bigbird", "bloom", "calm", "gpt", "gtrxl", "lazyformer", "llama", "longformer"),
+    *("longformer_lm", "multi_query", "reformer", "routing_transformer", "sparse_transformer", "synthesizer"),
+    "transformer_xl",
 )
+MIXED = "the queries or keys of {} are not single tokens of the text"
 UNSEEN = {
-    "linear_transformer": "LinearAttention computes no weights of single keys",
-    "linformer": "its keys are mixtures of tokens",
-    "nystromformer": "its queries or keys are not the tokens of the text",
+    "bp_transformer": MIXED.format("TreeSoftmax"),
+    "compressive_transformer": MIXED.format("Softmax"),
+    "linear_transformer": "LinearAttention does not read its keys through `attend`",
+    "linformer": MIXED.format("Shortened"),
+    "nystromformer": MIXED.format("Nystrom"),
+    "sinkhorn_transformer": MIXED.format("Sinkhorn"),
     "memorizing_transformer": "Retrieval changes the output of its attention calls",
-    "universal_transformer": "Softmax changes the output of its attention calls",  # one layer, called several times
+    "universal_transformer": "the layer is called several times",
 }
 
 

@@ -114,7 +114,7 @@ class TourPlan:
         return len(CONTENDERS) * (self.training + self.measuring + self.samples) + self.timing
 
     def __str__(self) -> str:
-        enough = f"gpt is ahead of gzip -9 after about {ENOUGH:,} tokens"
+        enough = f"gpt is ahead of gzip -9 after about {ENOUGH:,} tokens of Python's library"
         reached = "" if self.is_enough else ", which it does not reach here: this machine is slow, or busy"
         return (
             f"this machine trains gpt at {self.speed:,.0f} tokens/s; {enough}{reached}. Each of {len(CONTENDERS)} "
