@@ -34,7 +34,7 @@ def generate(
     ctx: typer.Context,
     folder: Trained,
     prompt: Annotated[str | None, typer.Option(help="Text that the model continues.")] = None,
-    prompts: Annotated[Path | None, typer.Option(help="File of such texts, one per line.")] = None,
+    prompts: Annotated[Path | None, typer.Option(help="File of prompts, one per line.")] = None,
     source: Annotated[
         str | None, typer.Option(help="For a model that was trained on pairs: source text, whose target is generated.")
     ] = None,
@@ -54,7 +54,9 @@ def generate(
     ] = None,
     top_p: Annotated[
         float | None,
-        typer.Option(help="Sample each token only from the likeliest ones that together have this probability."),
+        typer.Option(
+            help="Sample each token from the smallest set of likeliest tokens whose probabilities sum to at least this."
+        ),
     ] = None,
     beam: Annotated[
         int,
@@ -105,13 +107,13 @@ def generate(
 
     A single --prompt is printed with its continuation while the model generates. With --prompts FILE, the
     other lines do not change the text of a line, and each line has the next --seed. With --json, tokens and
-    log-probabilities are printed too. Bytes that are not UTF-8 are shown as �, and on a terminal control characters
-    too.
+    log-probabilities are printed too. Bytes that are not UTF-8 are shown as �. On a terminal, control characters are
+    shown as � too.
 
     If --temperature, --top-k and --top-p are all absent, tokens are sampled with temperature 0.6 and top-p 0.9, as by
-    `kinformer compare` and by `kinformer.generate` in Python. The same seed gives the same text in all three. With
-    --temperature 1 as the only one of the three, tokens are sampled from the model's own probabilities. With --beam the
-    command searches for the likeliest text instead.
+    `kinformer compare` and by `kinformer.generate` in Python. The same seed gives the same text in all three. If only
+    --temperature 1 is given, tokens are sampled from the model's own probabilities. With --beam the command searches
+    for the likeliest text instead.
 
     A model that was trained on images=FOLDER generates pictures and writes them into one file, --out. Exit thresholds
     that `kinformer calibrate` has saved decide how many layers each token uses.

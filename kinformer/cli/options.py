@@ -151,9 +151,11 @@ Resume = Annotated[
 ]  # eager, both: --out is checked against them
 Own = Annotated[
     str | None,
-    typer.Option(callback=option_checks.member, help="Member of your own that built it, as file.py:function."),
+    typer.Option(
+        callback=option_checks.member, help="Your own member function that built the model, as file.py:function."
+    ),
 ]
-Knn = Annotated[bool, flag("knn", "Let the model look up the datastore that `kinformer knn-lm` tuned it with.")]
+Knn = Annotated[bool, flag("knn", "Let the model search the datastore that `kinformer knn-lm` tuned it with.")]
 Datastore = Annotated[
     Path | None,
     typer.Option(

@@ -43,7 +43,7 @@ def show(
         ),
     ] = None,
 ) -> None:
-    """Explain a member, part, idea, data or command, with drawings.
+    """Explain a member, part, topic, data or command, with drawings.
 
     \b
     Examples:
@@ -53,7 +53,7 @@ def show(
         kinformer show longformer window=8
         # An expression of patterns, also as a picture
         kinformer show 'Causal() & (Band(8) | Strided(8))' --out pattern.png
-        # An idea of the field, all ideas, and the kinds of data
+        # A topic of the field, all topics, and the kinds of data
         kinformer show sparse
         kinformer show topics
         kinformer show data

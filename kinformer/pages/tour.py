@@ -75,7 +75,7 @@ DRAWINGS = (
     ),
     Drawing(
         "Sparse Transformer, fixed",
-        "The own block, and the last token of each earlier block.",
+        "The query's own block, and the last token of each earlier block.",
         "fixed",
         "Causal() & Fixed(6, 1)",
     ),
@@ -98,7 +98,7 @@ DRAWINGS = (
         "Causal() & Segment(6, 6)",
     ),
     Drawing("Dilated window", "A window with gaps reaches further.", "dilated", "Causal() & Dilated(4, 3)"),
-    Drawing("ALiBi", "A penalty that grows with distance replaces positions.", "alibi", kind="biases"),
+    Drawing("ALiBi", "A penalty that grows with distance replaces position embeddings.", "alibi", kind="biases"),
     Drawing(
         "Reformer (LSH)",
         "Tokens in the same hash bucket read each other; colours are buckets.",
