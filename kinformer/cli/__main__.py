@@ -121,8 +121,8 @@ def describe_program(
         kinformer generate runs/llama --prompt "def main("
 
     \b
-    `kinformer COMMAND --help` explains a command, and --version prints the version.
-    `kinformer show topics` lists the topics.
+    `kinformer COMMAND --help` explains a command.
+    `kinformer show topics` lists the topics, and --version prints the version.
     """
 
 

@@ -54,9 +54,7 @@ def generate(
     ] = None,
     top_p: Annotated[
         float | None,
-        typer.Option(
-            help="Sample each token from the smallest set of likeliest tokens whose probabilities sum to at least this."
-        ),
+        typer.Option(help="Sample from the fewest likeliest tokens whose probabilities sum to at least this."),
     ] = None,
     beam: Annotated[
         int,
@@ -105,15 +103,14 @@ def generate(
         # Pictures
         kinformer generate runs/pictures --out FILE.png --pictures 36
 
-    A single --prompt is printed with its continuation while the model generates. With --prompts FILE, the
-    other lines do not change the text of a line, and each line has the next --seed. With --json, tokens and
-    log-probabilities are printed too. Bytes that are not UTF-8 are shown as �. On a terminal, control characters are
-    shown as � too.
+    A single --prompt is printed with its continuation while the model generates. With --prompts FILE, the other lines
+    do not change the text of a line, and each line has the next --seed. With --json, tokens and log-probabilities are
+    printed too. Bytes that are not UTF-8 are shown as �. Control characters are too, on a terminal.
 
     If --temperature, --top-k and --top-p are all absent, tokens are sampled with temperature 0.6 and top-p 0.9, as by
     `kinformer compare` and by `kinformer.generate` in Python. The same seed gives the same text in all three. If only
-    --temperature 1 is given, tokens are sampled from the model's own probabilities. With --beam the command searches
-    for the likeliest text instead.
+    --temperature 1 is given, tokens are sampled from the model's own probabilities. --beam searches for the likeliest
+    text instead.
 
     A model that was trained on images=FOLDER generates pictures and writes them into one file, --out. Exit thresholds
     that `kinformer calibrate` has saved decide how many layers each token uses.

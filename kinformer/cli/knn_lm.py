@@ -82,7 +82,7 @@ def knn_lm(
 
     A kNN-LM mixes two probabilities of the next token: the probability by the model, and the frequency of the token
     after similar contexts in the datastore. No weights are trained. The command tries a grid of three numbers, and
-    keeps the best: those with the fewest bits per byte on validation data. The numbers are the weight of the datastore
+    keeps the combination with the fewest bits per byte on validation data. The numbers are the weight of the datastore
     (lambda), the number of nearest keys (k), and the temperature of their distances. With --cache it first chooses the
     weight and the flatness (theta) of a continuous cache, which searches previous tokens. It then measures validation
     and test data with and without the datastore.

@@ -39,7 +39,7 @@ def low_rank_band(
 ) -> LM | MLM:
     """Low-rank and band attention (Guo et al., 2019, TASLP 27(12)): narrow heads plus a window.
 
-    y = g low + (1 - g) band; low: a softmax of narrow queries and keys over the row; band: of wide ones in a window
+    y = g low + (1 - g) band; low: softmax of narrow queries and keys over the row; band: softmax in a window
 
     Choose it over `longformer_lm` if a distant token may matter, and over `gpt` for narrower keys in the cache. A
     training step (width 256, batch 1, on a CPU) is as fast as `gpt`'s at 16,384 tokens (bench/README.md).

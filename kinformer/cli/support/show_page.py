@@ -21,14 +21,14 @@ from kinformer.cli.support.name_lookup import page_of
 from kinformer.cli.support.page import Page, Topic, is_member
 from kinformer.cli.support.topic_list import EXAMPLES, NARROW, training_command, width_of
 from kinformer.cli.support.topics import topics_of
-from kinformer.cli.support.typed_parts import patterns_in_expression
+from kinformer.cli.support.typed_parts import expression_page, patterns_in_expression
 from kinformer.core.discover import part_names
 from kinformer.core.pattern import Pattern
 from kinformer.lab.data.support.data_readers import form_of
 from kinformer.lab.errors import UserError
 from kinformer.pages.pictures.support import all_pictures as every
 from kinformer.pages.pictures.support.matplotlib_picture import save
-from kinformer.pages.pictures.support.picture_panels import Picture
+from kinformer.pages.pictures.support.picture_panels import Panel, Picture
 from kinformer.pages.pictures.support.terminal import lines
 from kinformer.pages.pictures.who_reads import side_by_side
 
@@ -175,12 +175,14 @@ def pictures(page: Page, length: int | None) -> list[Picture]:
 
 
 def topic_pictures(topic: Topic, length: int | None) -> list[Picture]:
-    """Draw the attention patterns of a topic side by side, or its first 2 pages.
+    """Draw the pattern that a topic names, its attention patterns side by side, or its first 2 pages.
 
     topic: the topic; the first example of each pattern is drawn. With fewer than 2 patterns, the first 2 pages are
-        drawn.
+        drawn, but not full or causal attention, which says nothing about the topic.
     length: number of positions to draw; chosen for each picture if None.
     """
+    if topic.draws:
+        return pictures(expression_page(topic.draws), length)
     places = [item.place for item in topic.places]
     if not topic.commands and topic.says.startswith("No part"):
         return []
@@ -192,7 +194,14 @@ def topic_pictures(topic: Topic, length: int | None) -> list[Picture]:
         item._replace(caption=f"{page.heading}: {item.caption}")
         for page in map(page_of, places[:FIRST])
         for item in pictures(page, length)[:1]
+        if not all(_is_dense(panel) for panel in item.panels)
     ]
+
+
+def _is_dense(panel: Panel) -> bool:
+    """Return True for a panel of full or causal attention: its cells are all filled, or all up to the diagonal."""
+    filled = panel.kind > 0
+    return bool(filled.all()) or torch.equal(filled, torch.ones_like(filled).tril())
 
 
 def _make_seeded(make: Callable[[], Any]) -> Any:

@@ -25,6 +25,7 @@ from kinformer.pages.pictures.support.short_repr import largest_number, short_re
 
 HEADS, PANELS = 4, 6  # most heads and panels that are drawn
 AHEAD = "an encoder reads these keys; a decoder joins a pattern with Causal(), which leaves out later keys"
+EXPLAINED = {"near": "window keys (near)", "wide": "rows of global tokens (wide)"}  # names of sets in a caption
 FULL, EMPTIER = 0.7, 0.9  # a fuller drawing covers more positions if its filled share then falls below this factor
 
 
@@ -80,9 +81,8 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
             panels.append(PanelPlan(title, [(call.name if len(of) > 1 else "", call.pattern) for call in of], heads))
     for names in dict.fromkeys(tuple(name for name, _ in call.sets) for call in panels):
         alike = [call for call in panels if tuple(name for name, _ in call.sets) == names]
-        yield _picture(
-            f"which keys each query reads{', in pieces: ' + ' and '.join(names) if any(names) else ''}", alike, length
-        )
+        sets = f": {' and '.join(EXPLAINED.get(name, name) for name in names)}" if any(names) else ""
+        yield _picture(f"which keys each query reads{sets}", alike, length)
 
 
 def side_by_side(patterns: list[Pattern], length: int | None) -> Picture:
