@@ -213,6 +213,8 @@ def test_the_help_groups_the_commands_by_what_a_visitor_wants(capsys: pytest.Cap
     assert headings == ["Learn:", "Choose, train and compare:", "Use a trained model:", "Test a part or a model:"]
     below = lines[lines.index("Learn:") :]
     assert {line.split()[0] for line in below if line.startswith("  ")} == set(COMMANDS.commands)  # type: ignore[attr-defined]
+    names = [line.split()[0] for line in below if line.startswith("  ")]
+    assert names.index("datastore") < names.index("knn-lm") and names.index("calibrate") < names.index("generate")
     assert any("--version" in line for line in lines)
 
 

@@ -235,8 +235,9 @@ def _body(subject: Any, docstring: Doc, width: int, form: str = "") -> Iterator[
         yield "", None
     for name, text in rows:
         yield from ((line, "green") for line in textwrap.wrap(f"  {name}", width, subsequent_indent="    "))
-        for line in textwrap.wrap(text, width - 6):
-            yield f"      {line}", None
+        for piece in re.split(r"(?<=[.:]) (?=\d\. )", text):  # each form of a numbered list begins a line
+            for line in textwrap.wrap(piece, width - 6):
+                yield f"      {line}", None
     for word, text in (("Errors", docstring.errors), ("Source", docstring.source)):
         if text:
             yield from block(f"{word}: {text}", "dim")
