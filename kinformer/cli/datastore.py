@@ -17,7 +17,7 @@ Store = Annotated[
     Path,
     typer.Argument(
         callback=option_checks.datastore,
-        metavar="DS",
+        metavar="STORE",
         help="Folder of a datastore that `kinformer datastore build` wrote.",
     ),
 ]

@@ -208,7 +208,7 @@ def make_placeholders(base: Path) -> dict[str, str]:
     (base / "mine.py").write_text("EXAMPLES = ()\n")
     return {
         **dict.fromkeys(("RUN", "DIR", "FOLDER"), folder(base / "run", "gpt", length=16)),
-        **dict.fromkeys(("PATH", "FILE", "FILE.tsv", "FILE.csv", "STATE", "STORE", "DS"), str(base / "text")),
+        **dict.fromkeys(("PATH", "FILE", "FILE.tsv", "FILE.csv", "STATE", "STORE"), str(base / "text")),
         "MASKED": folder(base / "bert", "bert", length=16),
         "FILE.py": str(base / "mine.py"),
         "FILE.png": str(base / "new.png"),
