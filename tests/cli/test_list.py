@@ -86,7 +86,10 @@ def test_papers_are_listed_once_the_oldest_first_with_their_parts_and_members(
     assert {"patterns/band", "patterns/dilated", "mechanisms/global_softmax"} <= set(longformer["parts"])
     assert run(["list", "papers"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["year", "authors", "link"] and max(map(len, lines)) <= 110
+    assert (
+        lines[0].split() == ["year", "authors", "link"]
+        and max(len(line) for line in lines if "http" not in line) <= 110
+    )
     (place,) = (number for number, line in enumerate(lines) if line.endswith("https://arxiv.org/abs/2004.05150"))
     assert lines[place].startswith("2020  Beltagy et al.  ")
     assert lines[place + 1].split(", ")[:3] == [

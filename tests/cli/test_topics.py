@@ -20,7 +20,8 @@ from tests.cli.folders import folder
 WITHOUT_TOPIC = {  # files of the folder data/ that are no kind of data, but their helpers
     f"data/{name}"
     for name in (
-        *("batches", "data", "data_fits_model", "lanes", "random_windows", "resolve", "resumable_stream", "spec"),
+        *("as_data", "batches", "data", "data_fits_model", "lanes", "random_windows", "read_table", "resolve"),
+        *("resumable_stream", "spec", "token_ids"),
     )
 }
 ALL_KINDS = (*kinds(), *FOLDERS, *filter(None, [environment_folder()]))
@@ -180,7 +181,7 @@ def test_every_command_has_a_short_page(capsys: pytest.CaptureFixture[str]) -> N
         assert out.splitlines()[0] == f"kinformer {name}" and f"kinformer {name}" in out
         summary = str(command.help).strip().splitlines()[0]
         assert summary.partition(".")[0] in " ".join(out.split()) and " --help explains " in out, name
-    assert "--lrs 1e-3,3e-3" in run_show(capsys, "compare") and "from kinformer import generate" in run_show(
+    assert "--grid lr=1e-3,3e-3" in run_show(capsys, "compare") and "from kinformer import generate" in run_show(
         capsys, "generate"
     )
     assert run_show(capsys, "datastore build").startswith("kinformer datastore build\n")

@@ -28,9 +28,9 @@ from kinformer.lab.data.support.data_readers import form_of
 from kinformer.lab.errors import UserError
 from kinformer.pages.pictures.support import all_pictures as every
 from kinformer.pages.pictures.support.matplotlib_picture import save
-from kinformer.pages.pictures.support.picture_panels import Panel, Picture
+from kinformer.pages.pictures.support.picture_panels import Picture
 from kinformer.pages.pictures.support.terminal import lines
-from kinformer.pages.pictures.who_reads import side_by_side
+from kinformer.pages.pictures.who_reads import CAPTION, side_by_side
 
 MOST, FIRST = 6, 2  # examples of a page to draw; pages of a topic to draw
 TRIALS = {  # commands that train with the subject of a page
@@ -194,14 +194,15 @@ def topic_pictures(topic: Topic, length: int | None) -> list[Picture]:
         item._replace(caption=f"{page.heading}: {item.caption}")
         for page in map(page_of, places[:FIRST])
         for item in pictures(page, length)[:1]
-        if not all(_is_dense(panel) for panel in item.panels)
+        if not _is_dense(item)
     ]
 
 
-def _is_dense(panel: Panel) -> bool:
-    """Return True for a panel of full or causal attention: its cells are all filled, or all up to the diagonal."""
-    filled = panel.kind > 0
-    return bool(filled.all()) or torch.equal(filled, torch.ones_like(filled).tril())
+def _is_dense(picture: Picture) -> bool:
+    """Return True for a picture of full or causal attention: its cells are all filled, or all up to the diagonal."""
+    masks = [panel.kind > 0 for panel in picture.panels]
+    are_full = (bool(mask.all()) or torch.equal(mask, torch.ones_like(mask).tril()) for mask in masks)
+    return picture.caption.startswith(CAPTION) and all(are_full)
 
 
 def _make_seeded(make: Callable[[], Any]) -> Any:
