@@ -145,7 +145,12 @@ def placed_commands(module: Path) -> Iterator[str]:
         yield from re.findall(r"`(kinformer [^`]*)`", " ".join(text.split()))
 
 
-NAMED = {"kinformer show MEMBER": "kinformer show gpt", "kinformer show WORD": "kinformer show sparse"}
+NAMED = {
+    "kinformer show MEMBER": "kinformer show gpt",
+    "kinformer show TOPIC": "kinformer show sparse",
+    "kinformer cost MEMBER key=value": "kinformer cost gpt depth=2",
+    "kinformer generate {} --prompt TEXT": "kinformer generate RUN --prompt TEXT",
+}
 SUGGESTED = sorted({command for file in PACKAGE.rglob("*.py") for command in placed_commands(file)})
 
 
