@@ -1,5 +1,5 @@
 # make setup   builds .venv once, and again when pyproject.toml or constraints.txt change
-# make run     the tour: three models trained, attention timed, one page with pictures; 4 to 9 minutes
+# make run     the tour: three models trained, one page with pictures; 4 to 9 minutes, after the installation
 # make test    at most 8 minutes on 2 quiet cores
 # make prove   everything: about three hours on 2 cores, of which what each member costs takes half of one
 #

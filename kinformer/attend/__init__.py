@@ -102,7 +102,7 @@ def attend(
     q: queries [B, H, T, K].
     k: keys [B, G, S, K]; H is a multiple of G.
     v: values [B, U, S, V]; H is a multiple of U. Tensors of FlashAttention's layout [B, T, H, K] are passed as
-        x.transpose(1, 2). If they are not, tokens are taken for heads, because equal shapes cannot tell.
+        x.transpose(1, 2). Otherwise the token axis is read as heads; the shapes do not show it.
     pattern: the keys that each query may read.
     q_pos, k_pos: absolute positions of queries [B, 1, T] or [B, H, T] and of keys [B, 1, S] or [B, H, S]. -1 marks
         padding. Keys may lie in any order. Defaults: 0 .. S - 1 for keys, the positions of the last T keys for queries.

@@ -45,17 +45,24 @@ GROUPS = {"datastore"}  # names of groups, which are followed by one of their co
 # are running, a waiting thread that spins for so long blocks a core that the other threads need (bench/spin.py).
 SPIN_COUNT = "1000"
 CLOSE = 0.8  # difflib's ratio from which an unknown option counts as a typing error
-COMMANDS_BY_PURPOSE: dict[str, tuple[Callable[..., Any], ...]] = {
+COMMANDS_BY_PURPOSE: dict[str, tuple[Callable[..., Any] | typer.Typer, ...]] = {
     "Learn": (tour, list_parts, show, claim),
     "Choose, train and compare": (advise, cost, train, compare, evaluate),
-    "Use a trained model": (generate, read, fill, classify, forecast, play, calibrate, knn_lm),
-    "Build parts of your own": (check,),
+    "Use a trained model": (calibrate, generate, read, fill, classify, forecast, play, datastore, knn_lm),
+    "Test a part or a model": (check,),
 }
-NAMES = {list_parts: "list", knn_lm: "knn-lm"}  # other commands have the names of their functions
+NAMES = {list_parts: "list", knn_lm: "knn-lm", datastore: "datastore"}  # others have the names of their functions
+ORDER = [
+    NAMES.get(item) or str(getattr(item, "__name__", "")) for items in COMMANDS_BY_PURPOSE.values() for item in items
+]
 
 
 class GroupedCommands(TyperGroup):
     """The command `kinformer`, whose help lists the commands by what a user wants to do."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of the commands in the order of `COMMANDS_BY_PURPOSE`."""
+        return ORDER
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the commands into the help text, under the headings of `COMMANDS_BY_PURPOSE`.
@@ -83,8 +90,10 @@ app = typer.Typer(
 )
 for purpose, functions in COMMANDS_BY_PURPOSE.items():
     for function in functions:
-        app.command(NAMES.get(function, function.__name__), rich_help_panel=purpose)(function)
-app.add_typer(datastore, name="datastore", rich_help_panel="Use a trained model")
+        if isinstance(function, typer.Typer):
+            app.add_typer(function, name=NAMES[function], rich_help_panel=purpose)
+        else:
+            app.command(NAMES.get(function, function.__name__), rich_help_panel=purpose)(function)
 
 
 def _print_version(wanted: bool) -> bool:
@@ -112,8 +121,8 @@ def describe_program(
         kinformer generate runs/llama --prompt "def main("
 
     \b
-    `kinformer COMMAND --help` explains a command, and `show topics` the ideas.
-    `kinformer --version` prints the version.
+    `kinformer COMMAND --help` explains a command.
+    `kinformer show topics` lists the topics, and --version prints the version.
     """
 
 

@@ -17,28 +17,28 @@ def advise(
     task: Annotated[
         AdviceTask,
         typer.Option(
-            help="Task of the model: lm (generate text), mask (fill in hidden tokens) or classify (give each text a "
+            help="Task of the model: lm (generate text), mask (fill in masked tokens) or classify (give each text a "
             "label)."
         ),
     ],
     data: options.Data,
-    length: options.Length = options.LENGTH,
+    length: options.RowLength = options.LENGTH,
     memory: Annotated[
         str | None,
         typer.Option(help="Memory that the training may use, such as 8GB; default: the free memory of --device."),
     ] = None,
-    batch: options.Batch = options.BATCH,
+    batch: options.RowBatch = options.BATCH,
     precision: options.Precision = options.PRECISION,
     device: options.Device = None,
     as_json: options.Json = False,
 ) -> None:
-    """Recommend members (named models) for a task and a memory.
+    """Recommend members (named models) for a task and a memory limit.
 
     \b
     Examples:
         # Members that can train on rows of 4,096 tokens within 8 GB
         kinformer advise --task lm --length 4096 --memory 8GB --data text=PATH
-        # Members that fill in hidden tokens, within the free memory
+        # Members that fill in masked tokens, within the free memory
         kinformer advise --task mask --length 512 --data text=stdlib
 
     The table lists the members that fit into --memory at their default sizes, the one with the fewest multiplications

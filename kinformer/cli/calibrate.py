@@ -90,14 +90,15 @@ def calibrate(
 
     \b
     Examples:
-        # Allow a mean loss of 0.1, which may be exceeded with probability 0.05
+        # Allow texts a mean distance of 0.1 from those of the full model; more has probability 0.05
         kinformer calibrate runs/calm --data text=PATH --delta 0.1 --epsilon 0.05
         # Try 10,000 random combinations, of a model trained with classifier=geometric
         kinformer calibrate runs/depth_adaptive --data text=PATH --search 10000
 
     In a model with early exits, such as calm, a token skips the remaining layers once its confidence reaches a
-    threshold. This command finds a low threshold that keeps the quality of the outputs, and saves it in DIR/exits.json.
-    `generate` and `evaluate` use it from then on.
+    threshold. This command finds a low threshold that keeps the quality of the outputs, and saves it as exits.json in
+    the model's folder. `generate` and `evaluate` use it from then on. The loss of a text is its distance from the text
+    that the model generates with all layers (--consistency), between 0 and 1.
 
     Without --search, one threshold for all layers is tested with the method Learn then Test, on texts that are
     generated for prompts of the split. With probability 1 - epsilon, their mean loss is at most delta. The distance of
@@ -106,8 +107,8 @@ def calibrate(
 
     With --search, one threshold for each layer is found, and nothing is proven. The combination that uses the fewest
     layers is saved, if its metric is at most --within worse than with all layers. N tries random combinations, as in
-    the paper on depth-adaptive Transformers. grid suits a few layers, and coordinates suits many. DIR/exits.png shows
-    the best metric at each mean number of layers. A search replaces a proven threshold only with --overwrite.
+    the paper on depth-adaptive Transformers. grid suits a few layers, and coordinates suits many. exits.png shows the
+    best metric at each mean number of layers. A search replaces a proven threshold only with --overwrite.
     """
     # imported here, so that --help and early errors do not wait for torch or rich
     from kinformer.cli.support import calibration

@@ -39,7 +39,7 @@ def check(
         kinformer check runs/llama
 
     A part is a building block of models, and a member is a named model. A law is a property that every part of some
-    kinds must have, such as that padding changes no output. The file has a tuple EXAMPLES of functions that build the
+    kinds should have, such as that padding changes no output. The file has a tuple EXAMPLES of functions that build the
     parts to test, such as EXAMPLES = (lambda: mine(d=16),). Without EXAMPLES, file.py:Name tests a part or member that
     can be built without arguments.
 

@@ -20,7 +20,7 @@ def compare(
         list[str],
         typer.Argument(
             callback=option_checks.members,
-            help="Members (named models); keywords stand in brackets and quotes, as in gpt 'gpt(depth=2)'.",
+            help="Members (named models); keywords go in brackets and quotes, as in gpt 'gpt(depth=2)'.",
         ),
     ],
     *,
@@ -64,7 +64,7 @@ def compare(
         # Three members, 3 minutes each
         kinformer compare gpt llama transformer_xl --data text=stdlib \\
             --minutes 3 --out runs/three
-        # Each member at the best of four points, with 3 seeds
+        # 2 learning rates x 2 windows, 3 seeds each
         kinformer compare longformer_lm --data text=PATH --steps 1000 --seeds 3 \\
             --grid lr=1e-3,3e-3 --grid window=64,256 --out runs/sweep
 
@@ -73,16 +73,16 @@ def compare(
     such as bits per byte or accuracy. There is also a picture of the metric in the course of the training, and a text
     that each member generates or fills in. Generated texts are sampled with temperature 0.6 and top-p 0.9, as by
     `kinformer generate`. All members must have the same metric. Members that generate text and
-    members that fill in hidden tokens cannot be compared on a text.
+    members that fill in masked tokens cannot be compared on a text.
 
     With --seeds each member is trained with several seeds. If the confidence intervals of two members overlap, the
     table reports them as not resolved: either may be better. With --match parameters the other members get about as
     many parameters as the first one, by another width `d` or else another `depth`.
 
-    With --grid each member is trained at each point of the grid: the product of all values. The point that is best on
-    validation data is then measured on test data. A grid varies keywords of the members, and these settings: lr, batch,
-    length, schedule, warmup, betas, eps, clip, decay, accumulate and precision. Values with commas have brackets, as in
-    betas=(0.9,0.95),(0.9,0.98).
+    With --grid each member is trained at each point of the grid. A point is one combination of the values. The point
+    that is best on validation data is then measured on test data. A grid varies keywords of the members, and these
+    settings: lr, batch, length, schedule, warmup, betas, eps, clip, decay, accumulate and precision. Values with commas
+    have brackets, as in betas=(0.9,0.95),(0.9,0.98).
 
     The folder --out holds results.json with all numbers, report.html with more pictures, curves.png, grid.png, and for
     each member a folder that `generate` reads. The number of trainings and their total time are printed before they

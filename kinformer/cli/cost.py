@@ -13,8 +13,8 @@ def cost(
     member: options.Member,
     keywords: options.Keywords = None,
     *,
-    batch: options.Batch = options.BATCH,
-    length: options.Length = options.LENGTH,
+    batch: options.RowBatch = options.BATCH,
+    length: options.RowLength = options.LENGTH,
     precision: options.Precision = options.PRECISION,
     device: options.Device = None,
     as_json: options.Json = False,
@@ -32,11 +32,8 @@ def cost(
     attention, all pairs of query and key are counted, as PyTorch does. For other attention patterns, only the pairs
     that the pattern allows are counted.
 
-    On a CPU, the memory that a fresh training process takes is within 15% of the reported value, with one exception.
-    Models that allocate and free blocks of some megabytes fragment the heap of the C library, in each run differently.
-    One such training of talking_heads took 711 MB in one run and 948 MB in another. With MALLOC_MMAP_THRESHOLD_=1000000
-    in the environment it took 493 MB, which is the value reported then. On a GPU, the command reports the memory that
-    PyTorch holds there.
+    On a CPU, a fresh training process takes within 15% of the reported memory, or more if the heap of the C library
+    fragments (docs/training.md). On a GPU, the command reports the memory that PyTorch holds there.
 
     If a member has a memory, which keeps states of earlier segments, the memory is first filled with up to 4,096 tokens
     of each row. These tokens are not counted. For a member with a memory or windows, the table also shows the temporal

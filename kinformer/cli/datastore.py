@@ -1,4 +1,4 @@
-"""The commands `kinformer datastore ...`: keep a model's inner states on disk, and search them."""
+"""The commands `kinformer datastore ...`: keep a model's hidden states on disk, and search them."""
 
 import json
 import sys
@@ -17,11 +17,11 @@ Store = Annotated[
     Path,
     typer.Argument(
         callback=option_checks.datastore,
-        metavar="DS",
+        metavar="STORE",
         help="Folder of a datastore that `kinformer datastore build` wrote.",
     ),
 ]
-datastore = typer.Typer(help="Build and search a datastore of a model's inner states.")
+datastore = typer.Typer(help="Build and search a datastore of a model's hidden states.")
 
 
 @datastore.command("build")
@@ -33,7 +33,7 @@ def build(
     tap: Annotated[
         str,
         typer.Option(
-            help="Inner state of the model that is stored as the key of each token: last_ffn_input (the input of the "
+            help="Hidden state of the model that is stored as the key of each token: last_ffn_input (the input of the "
             "last feed-forward layer), or the name of another state, such as 3.1.input (the input of sublayer 1 "
             "within sublayer 3)."
         ),
@@ -73,8 +73,8 @@ def build(
         kinformer datastore build runs/llama --data text=PATH --out runs/store2 \\
             --index hnsw
 
-    A datastore holds a pair for every token of the text: the model's inner state at the token, which is the key, and
-    the token that follows. `kinformer knn-lm` lets the model look up this datastore. The datastore works only with the
+    A datastore holds a pair for every token of the text: the model's hidden state at the token, which is the key, and
+    the token that follows. `kinformer knn-lm` lets the model search this datastore. The datastore works only with the
     weights and the tokenizer that built it.
 
     If the build is killed or the disk is full, at most one shard is lost, which is 64 MiB of keys. With --resume the
@@ -132,7 +132,7 @@ def build(
     datastore_tables.print_datastore(store, out)
     search_it = suggest_command("datastore search", out, "--prompt", "TEXT", member=member)
     look_up = suggest_command("knn-lm", folder, "--datastore", out, "--data", data, member=member)
-    print(f"to search it: {search_it}\nto let the model look it up: {look_up}", file=sys.stderr)
+    print(f"to search it: {search_it}\nto let the model use it: {look_up}", file=sys.stderr)
 
 
 @datastore.command("index")
@@ -187,7 +187,7 @@ def search(
     prompt: Annotated[
         str,
         typer.Option(
-            help="Text to look up; the model's inner state at its last token is compared with the keys of the "
+            help="Text to look up; the model's hidden state at its last token is compared with the keys of the "
             "datastore."
         ),
     ],
@@ -209,7 +209,7 @@ def search(
     Examples:
         kinformer datastore search runs/store --prompt "import "
 
-    A key is the model's inner state at a token of the stored text. The prompt is compared by the state at its last
+    A key is the model's hidden state at a token of the stored text. The prompt is compared by the state at its last
     token. Each line shows the distance of a key, the text around its token, and in brackets the token that followed.
     """
     from kinformer.cli.support import datastore_tables

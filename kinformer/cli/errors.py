@@ -20,7 +20,7 @@ LONGEST = 80  # characters of a value in a message
 
 
 def shorten_values(message: str, words: Iterable[str] = ()) -> str:
-    """Cut long values in a message to 80 characters, so that a message stays one line that people read.
+    """Cut long values in a message to 80 characters, so that a message stays one readable line.
 
     A value is cut in its middle. The path of an existing file is kept, because the user may have to copy it.
 

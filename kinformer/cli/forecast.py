@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from kinformer.cli.errors import print_warnings, refuse_existing, refuse_no_folder, refuse_useless
-from kinformer.cli.options import Data, Device, Own, RunPrecision, count, trained_folder
+from kinformer.cli.options import Device, Own, RunPrecision, Series, count, trained_folder
 from kinformer.lab.errors import UserError, from_user
 
 MOST = 12
@@ -23,7 +23,7 @@ def forecast(
         ),
     ],
     *,
-    data: Data,
+    data: Series,
     split: Annotated[
         Literal["train", "valid", "test"],
         typer.Option(help="With --out FILE.png: part of the data whose windows are drawn."),

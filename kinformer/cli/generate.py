@@ -34,7 +34,7 @@ def generate(
     ctx: typer.Context,
     folder: Trained,
     prompt: Annotated[str | None, typer.Option(help="Text that the model continues.")] = None,
-    prompts: Annotated[Path | None, typer.Option(help="File of such texts, one per line.")] = None,
+    prompts: Annotated[Path | None, typer.Option(help="File of prompts, one per line.")] = None,
     source: Annotated[
         str | None, typer.Option(help="For a model that was trained on pairs: source text, whose target is generated.")
     ] = None,
@@ -54,7 +54,7 @@ def generate(
     ] = None,
     top_p: Annotated[
         float | None,
-        typer.Option(help="Sample each token only from the likeliest ones that together have this probability."),
+        typer.Option(help="Sample from the fewest likeliest tokens whose probabilities sum to at least this."),
     ] = None,
     beam: Annotated[
         int,
@@ -103,10 +103,9 @@ def generate(
         # Pictures
         kinformer generate runs/pictures --out FILE.png --pictures 36
 
-    A single --prompt is printed with its continuation while the model generates. With --prompts FILE, the
-    other lines do not change the text of a line, and each line has the next --seed. With --json, tokens and
-    log-probabilities are printed too. Bytes that are not UTF-8 are shown as �, and on a terminal control characters
-    too.
+    A single --prompt is printed with its continuation while the model generates. With --prompts FILE, the other lines
+    do not change the text of a line, and each line has the next --seed. With --json, tokens and log-probabilities are
+    printed too. Bytes that are not UTF-8 are shown as �. Control characters are too, on a terminal.
 
     If --temperature, --top-k and --top-p are all absent, tokens are sampled with temperature 0.6 and top-p 0.9, as by
     `kinformer.generate` in Python, where the same seed gives the same text. If only --temperature 1 is given, tokens

@@ -1,4 +1,4 @@
-"""The command `kinformer knn-lm`: tune a trained model that looks up a datastore."""
+"""The command `kinformer knn-lm`: tune a trained model that searches a datastore."""
 
 import json
 import sys
@@ -72,7 +72,7 @@ def knn_lm(
     member: Own = None,
     as_json: Json = False,
 ) -> None:
-    """Tune a kNN-LM: a trained model that looks up a datastore.
+    """Tune a kNN-LM: a trained model that searches a datastore.
 
     \b
     Examples:
@@ -81,16 +81,16 @@ def knn_lm(
         kinformer generate runs/xl --knn --prompt "Who"
 
     A kNN-LM mixes two probabilities of the next token: the probability by the model, and the frequency of the token
-    after similar contexts in the datastore. No weights are trained. The command chooses the three numbers of a grid
-    that give the fewest bits per byte on validation data, in one pass. They are the weight of the datastore (lambda),
-    the number of nearest keys (k), and the temperature of their distances. With --cache it first chooses the weight and
-    the flatness (theta) of a continuous cache, which looks up previous tokens. It then measures validation and test
-    data with and without the datastore.
+    after similar contexts in the datastore. No weights are trained. The command tries a grid of three numbers, and
+    keeps the combination with the fewest bits per byte on validation data. The numbers are the weight of the datastore
+    (lambda), the number of nearest keys (k), and the temperature of their distances. With --cache it first chooses the
+    weight and the flatness (theta) of a continuous cache, which searches previous tokens. It then measures validation
+    and test data with and without the datastore.
 
-    The numbers are saved in DIR/knn-lm.json, with a picture of the curves in DIR/knn-lm.png. `generate` and `evaluate`
-    use them with --knn. They search with the index from `kinformer datastore index`, or exactly if there is none.
-    Before it starts, the command prints how many keys it searches, how often, and about how long that takes. A smaller
-    --bytes takes less time.
+    The numbers are saved in the model's folder as knn-lm.json, with a picture of the curves in knn-lm.png. `generate`
+    and `evaluate` use them with --knn. They search with the index from `kinformer datastore index`, or exactly if there
+    is none. Before it starts, the command prints how many keys it searches, how often, and about how long that takes. A
+    smaller --bytes takes less time.
     """
     # imported here, so that --help and early errors do not wait for torch or rich
     from kinformer.cli.support import knn_lm_tuning

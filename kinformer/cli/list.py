@@ -11,11 +11,12 @@ import typer
 from kinformer.cli.options import WIDTH, Json
 from kinformer.cli.support.catalogue import list_entries, list_papers
 from kinformer.core.did_you_mean import suggest_names
-from kinformer.core.discover import kinds
+from kinformer.core.discover import UNJUDGED, kinds
 from kinformer.lab.environments.support.make_environment import EXTRA, environment_folder
 from kinformer.lab.errors import UserError
 
 PAPERS = "papers"
+PAGE = 110  # most characters of a line of papers
 
 
 def list_parts(
@@ -29,11 +30,11 @@ def list_parts(
     *,
     as_json: Json = False,
 ) -> None:
-    """List all parts and members, by kind, or all papers.
+    """List all parts, members and kinds of data, or all papers.
 
     A part is a building block of models, and a member is a named model. Each line has a kind, a name and one sentence
-    about the part or member. `kinformer show NAME` explains it. `kinformer list papers` lists every paper once, with
-    its year, its link, and the parts and members that come from it.
+    about the part, member or kind of data. `kinformer show NAME` explains it. `kinformer list papers` lists every paper
+    once, with its year, its link, and the members and parts that come from it.
 
     With --json, a member also has its paper, what it changes, the order of its cost, and the names of the claims
     about it, which `kinformer claim NAME` measures. In the order of cost, L is the number of tokens in a row, and
@@ -45,7 +46,7 @@ def list_parts(
         kinformer list members --json
         kinformer list papers
     """
-    every_kind = (*kinds(), *filter(None, [environment_folder()]))
+    every_kind = (*sorted({*kinds(), *UNJUDGED, "data"}), *filter(None, [environment_folder()]))
     if kind == "environments" and not environment_folder():
         raise UserError(EXTRA)
     if kind is not None and kind not in (PAPERS, *every_kind):
@@ -67,10 +68,11 @@ def list_parts(
 def _print_papers(entries: Sequence[Mapping[str, Any]]) -> None:
     """Print two lines or more for each paper: year, authors and link; then its members and parts."""
     authors = max(len(entry["authors"]) for entry in entries)
-    width = shutil.get_terminal_size((WIDTH, 0)).columns
+    width = min(PAGE, shutil.get_terminal_size((PAGE, 0)).columns)
+    print(f"year  {'authors':<{authors}}  link\n      members and parts, which `kinformer show` explains\n")
     for entry in entries:
         print(f"{entry['year']}  {entry['authors']:<{authors}}  {entry['url']}")
-        names = ", ".join([*entry["members"], *entry["parts"]])
+        names = ", ".join([*(f"members/{name}" for name in entry["members"]), *entry["parts"]])
         print(textwrap.fill(names, width, initial_indent=" " * 6, subsequent_indent=" " * 6, break_on_hyphens=False))
 
 

@@ -83,6 +83,13 @@ Data = Annotated[
         "pairs=FILE.tsv; series=FILE.csv; task=NAME. `kinformer show data` explains all kinds.",
     ),
 ]
+Series = Annotated[
+    str,
+    typer.Option(
+        callback=option_checks.data,
+        help="Data as series=FILE.csv, with options after commas; `kinformer show data/series` explains them.",
+    ),
+]
 Valid = Annotated[
     str | None,
     typer.Option(callback=option_checks.valid, help="File or folder with validation data; default: a part of --data."),
@@ -92,6 +99,8 @@ Minutes = Annotated[
     float | None, typer.Option(help="Minutes of each training, without its measurements on validation data.")
 ]
 Batch = Annotated[int, count("Rows in each training batch; with env=ID, number of parallel environments.")]
+RowBatch = Annotated[int, count("Rows in each training batch.")]  # of commands that read no environments or pairs
+RowLength = Annotated[int, count("Tokens in each row.")]
 Length = Annotated[int, count("Tokens in each row; longer pairs are left out. With env=ID: steps between two updates.")]
 Split = Annotated[
     Literal["train", "valid", "test"], typer.Option(help="Part of the data to use: for training, validation or test.")
@@ -151,9 +160,11 @@ Resume = Annotated[
 ]  # eager, both: --out is checked against them
 Own = Annotated[
     str | None,
-    typer.Option(callback=option_checks.member, help="Member of your own that built it, as file.py:function."),
+    typer.Option(
+        callback=option_checks.member, help="Your own member function that built the model, as file.py:function."
+    ),
 ]
-Knn = Annotated[bool, flag("knn", "Let the model look up the datastore that `kinformer knn-lm` tuned it with.")]
+Knn = Annotated[bool, flag("knn", "Let the model search the datastore that `kinformer knn-lm` tuned it with.")]
 Datastore = Annotated[
     Path | None,
     typer.Option(

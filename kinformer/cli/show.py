@@ -13,6 +13,7 @@ from kinformer.lab.errors import UserError
 MOST = 2048
 KINDS = (".png", ".svg", ".pdf")
 TOPICS, DATA = ("topics", "topic"), ("data", "kinds of data", "data sets", "datasets", "dataset", "--data")
+GLOSSARY = ("part", "parts", "member", "members")
 COMMANDS = ("commands", "command", "cli", "command line", "help")
 
 
@@ -43,7 +44,7 @@ def show(
         ),
     ] = None,
 ) -> None:
-    """Explain a member, part, idea, data or command, with drawings.
+    """Explain a member, part, topic, data or command, with drawings.
 
     \b
     Examples:
@@ -53,7 +54,7 @@ def show(
         kinformer show longformer window=8
         # An expression of patterns, also as a picture
         kinformer show 'Causal() & (Band(8) | Strided(8))' --out pattern.png
-        # An idea of the field, all ideas, and the kinds of data
+        # A topic of the field, all topics, and the kinds of data
         kinformer show sparse
         kinformer show topics
         kinformer show data
@@ -97,16 +98,22 @@ def _print_list(ctx: typer.Context, name: str) -> bool:
     """Print topics, kinds of data, a command, a claim or a law if the name stands for it; else return False."""
     from kinformer.cli.support import topic_list
     from kinformer.cli.support.console import plain_console
+    from kinformer.cli.support.topics import topic_name
 
     command: Any = ctx.find_root().command
     for word in name.split():
         command = getattr(command, "commands", {}).get(word)
-    if command is None and name not in (*TOPICS, *DATA, *COMMANDS) and not topic_list.is_claim_or_law(name):
+    is_list = name in (*TOPICS, *DATA, *COMMANDS, *GLOSSARY) or topic_name(name) == "laws"
+    if command is None and not is_list and not topic_list.is_claim_or_law(name):
         return False
     refuse_useless(ctx, f"on {name!r}", "cost", "length", "out", instead="name a part or a member")
     console = plain_console(soft_wrap=True)
     if command is not None:
         topic_list.print_command(name, command, console)
+    elif topic_name(name) == "laws":
+        topic_list.print_laws(console)
+    elif name in GLOSSARY:
+        topic_list.print_words(console)
     elif name in TOPICS:
         topic_list.print_topics(console)
     elif name in DATA:

@@ -24,8 +24,7 @@ def tour(
     minutes: Annotated[
         float | None,
         typer.Option(
-            help="Length of the tour in minutes; default: enough for gpt to be ahead of gzip -9, but at most about 9.",
-            min=LEAST,
+            help="Length of the tour in minutes; default: enough for gpt to be ahead of gzip -9, at most 9.", min=LEAST
         ),
     ] = None,
     out: Annotated[Path, typer.Option(help=options.OUT)] = Path("runs/tour"),
@@ -34,12 +33,12 @@ def tour(
         bool, typer.Option("--overwrite", help="Replace the tour that the folder --out already holds.")
     ] = False,
 ) -> None:
-    """Take a tour of the library, which ends with one page.
+    """Draw mechanisms, train three models, and write one HTML page.
 
-    The tour draws twelve attention mechanisms. It trains three models at equal time, beside gzip -9 on the same text.
-    It times dense, windowed and linear attention up to 16,384 tokens. It draws the attention maps of the trained gpt,
-    and lets all models write. It measures the speed of this machine first, and says how long everything takes: about
-    4 minutes on two quiet cores. The page is index.html in the folder --out. The trained models lie beside it.
+    The tour draws twelve attention mechanisms. It trains three models at equal time, and compares them with gzip -9 on
+    the same text. It times dense, windowed and linear attention up to 16,384 tokens. It draws the attention maps of the
+    trained gpt, and lets all models write. It measures the speed of this machine first, and says how long everything
+    takes: 4 to 9 minutes. The page is index.html in the folder --out. The trained models are in the same folder.
 
     \b
     Examples:

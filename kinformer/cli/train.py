@@ -36,7 +36,7 @@ def train(
     betas: options.Betas = None,
     eps: options.Eps = None,
     seed: options.Seed = options.SEED,
-    clip: Annotated[float, typer.Option(help="Largest norm of the gradient, to which larger ones are scaled.")] = 1.0,
+    clip: Annotated[float, typer.Option(help="Scale gradients with a larger norm down to this norm.")] = 1.0,
     accumulate: Annotated[
         int, typer.Option(help="Number of micro-batches in each batch; more take less memory.", min=1)
     ] = 1,
@@ -50,8 +50,8 @@ def train(
     then: Annotated[
         list[str] | None,
         typer.Option(
-            help="A further phase, such as steps=500,length=1024, from the best weights of the phase before. Default: "
-            "twice its --length, half its --lr, and twice the keyword window. Repeatable."
+            help="A further phase, such as steps=500,length=1024, from the best weights of the phase before. Values "
+            "that you leave out: length doubles, lr halves, window doubles. Repeatable."
         ),
     ] = None,
     resume: options.Resume = False,
@@ -87,7 +87,7 @@ def train(
         kinformer train gtrxl --data env=t_maze,corridor=10 --steps 2000 --out runs/maze
 
     \b
-    --data is KIND=PLACE, with options after commas; `kinformer show KIND` explains them:
+    --data is KIND=PLACE, with options after commas; `kinformer show data/KIND` explains them:
         text=stdlib         source code of Python's standard library
         text=PATH           a file, a folder, a 'glob', or hf:NAME/CONFIG
         pairs=FILE.tsv      a source, a tab and a target in each line

@@ -265,7 +265,7 @@ def member(
     needs: Needs | None = None,
     cost: str | None = None,
 ) -> Callable[..., Any]:
-    """Declare a member: a function that returns a model and has its config as its signature.
+    """Declare a member: a function that returns a model and whose signature is its config.
 
     Choose it for every named system, the library's or your own: `@member`, or `@member(recipe=Recipe(lr=5e-4,
     warmup=0.2))` if its training needs other settings than most. All keywords need defaults. Their types are int,

@@ -1,4 +1,4 @@
-"""Filling: a masked language model fills in the hidden tokens of a text."""
+"""Filling: a masked language model fills in the masked tokens of a text."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def blank_probabilities(model: Any, tokens: Int[Tensor, " T"]) -> Float[Tensor, 
     """Return the token probabilities at each hidden position, all predicted from the unfilled text.
 
     model: a masked language model.
-    tokens: text in which the id `model.mask` stands for each hidden token.
+    tokens: text in which the id `model.mask` stands for each masked token.
 
     Errors: ValueError if the probabilities are NaN.
     """
@@ -27,18 +27,18 @@ def blank_probabilities(model: Any, tokens: Int[Tensor, " T"]) -> Float[Tensor, 
         y = read_in_windows(model.logits, tokens[None], model.window).y[0]
     probabilities = at_least_float32(y[hidden]).softmax(-1)
     if bool(probabilities.isnan().any()):
-        raise ValueError("the logits of a hidden token are NaN: the weights are damaged or too large")
+        raise ValueError("the logits of a masked token are NaN: the weights are damaged or too large")
     return probabilities
 
 
 def fill_blanks(model: Any, tokens: Int[Tensor, " T"]) -> Int[Tensor, " T"]:
-    """Return the text with every hidden token filled in, starting with the most certain predictions.
+    """Return the text with every masked token filled in, starting with the most certain predictions.
 
     Each filled token is visible to later ones. Tokens are filled one at a time. If more than 64 are hidden, several are
     filled at a time, so that the model reads the text at most 64 times.
 
     model: a masked language model.
-    tokens: text in which the id `model.mask` stands for each hidden token.
+    tokens: text in which the id `model.mask` stands for each masked token.
 
     Source: easy first, as Ghazvininejad et al., 2019, arXiv:1904.09324, decode.
     """
@@ -58,7 +58,7 @@ def encode_blanks(text: bytes, encode: Any, mask: int) -> Int[Tensor, " T"]:
 
     text: bytes of the text.
     encode: function from bytes to tokens.
-    mask: id that stands for a hidden token.
+    mask: id that stands for a masked token.
     """
     tokens, piece, escaped = list[int](), bytearray(), False
     for byte in text:

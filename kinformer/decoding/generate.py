@@ -71,7 +71,7 @@ def generate(
         equal ones. The default is 1 with top_k or top_p. If none of the three is given, temperature is 0.6 and top_p is
         0.9, as in the commands `kinformer generate` and `kinformer compare`.
     top_k: number of most likely tokens to sample from.
-    top_p: tokens are sampled only from the most likely ones, as few as together reach this probability.
+    top_p: tokens are sampled from the smallest set of likeliest tokens whose probabilities sum to at least top_p.
     beam: number of rows that beam search keeps for each prompt at each step; 1 samples instead. The search returns the
         best row, ended or unfinished.
     length_penalty: exponent of the score of a row with n new tokens, log-probability / ((5 + n) / 6)**length_penalty. 0

@@ -83,7 +83,7 @@ def make_sampler(
 
     temperature: divisor of the logits; 0, or a value below the range of float32, takes the most likely token.
     top_k: number of most likely tokens to sample from.
-    top_p: tokens are sampled only from the most likely ones, as few as together reach this probability.
+    top_p: tokens are sampled from the smallest set of likeliest tokens whose probabilities sum to at least top_p.
     seeds: seed of each row; None draws from PyTorch's generator.
     device: device of the logits.
     """

@@ -1,4 +1,4 @@
-"""Function `check`, which tests the laws (properties of every part) on a part or the parts of a file."""
+"""Function `check`, which tests the laws (properties of parts) on a part or the parts of a file."""
 
 import copy
 import inspect
@@ -25,7 +25,7 @@ from kinformer.laws.support.verdicts import JudgedPart, Verdict, laws, unjudged_
 def check(part_or_path: Any, *, law: str | Sequence[str] | None = None) -> list[Verdict]:
     """Test a part or a trained model for the laws, and return one verdict per law.
 
-    A law is a property that every part must have.
+    A law is a property that all parts of a kind should have.
 
     Use it in a test or a notebook, while you write a part of your own, or on a model that you have trained.
 

@@ -1,4 +1,4 @@
-"""BERT: an encoder that predicts hidden tokens."""
+"""BERT: an encoder that predicts masked tokens."""
 
 from functools import partial
 from typing import Any
@@ -37,7 +37,7 @@ def bert(
 ) -> MLM:
     """BERT (Devlin et al., 2018, arXiv:1810.04805): a post-norm encoder with full attention.
 
-    Choose it for representations of complete texts; `gpt` generates text. It trains only on the prediction of hidden
+    Choose it for representations of complete texts; `gpt` generates text. It trains only on the prediction of masked
     tokens.
 
     d: model width.

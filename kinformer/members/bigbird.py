@@ -57,7 +57,7 @@ def bigbird(
     """BigBird (Zaheer et al., 2020, arXiv:2007.14062): a window, global tokens and random blocks.
 
     Choose it over `longformer` if distant tokens should meet within few layers without many global tokens. Random
-    blocks make the paths between any two tokens short. The model trains on the prediction of hidden tokens.
+    blocks make the paths between any two tokens short. The model trains on the prediction of masked tokens.
 
     d: model width.
     depth: number of layers.

@@ -40,7 +40,7 @@ def blockbert(
     y_i = softmax(Q_i K_pi(i)^T / sqrt(width of a head)) V_pi(i) for each block i, pi being the head's permutation
 
     A row is cut into `blocks`. Some heads read their own block, and other heads read the next blocks in turn. Choose it
-    over `bert` if 1 / `blocks` of the pairs are enough. The model trains on the prediction of hidden tokens.
+    over `bert` if 1 / `blocks` of the pairs are enough. The model trains on the prediction of masked tokens.
 
     A training step (width 256, batch 1, on a CPU) is faster than `bert`'s from about 1,000 tokens on, and 1.8 times as
     fast at 4,096 (bench/README.md). With dropout it also needs less memory: at 1,024 tokens 0.74 of `bert`'s with two

@@ -50,7 +50,7 @@ def bp_transformer(
     heads: number of attention heads.
     head_dim: width of a head; d / heads if None.
     k: number of spans per level that a token reads on each side; from 1 to 64 in the paper.
-    form: "decoder" generates text, under the causal form of the graph; "encoder" trains on hidden tokens.
+    form: "decoder" generates text, under the causal form of the graph; "encoder" trains on masked tokens.
     position: "edges" adds a vector for each type of edge to the keys. "sinusoidal" adds sinusoids to the tokens. The
         authors' code has both, one at a time. With "none" only the graph encodes order.
     clip: levels of the tree above this one share their edge types.

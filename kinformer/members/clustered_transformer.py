@@ -50,7 +50,7 @@ def clustered_transformer(
     Query i belongs to cluster j. A^c are the attention weights of the mean queries. T_j are the `topk` keys that the
     mean query of cluster j weighs most, and m_j is the sum of their weights. The mean query of each cluster attends in
     place of its queries. Choose it over `bert` for rows much longer than `clusters`: attention costs clusters + topk
-    pairs per token, and no key is left out. The model trains on the prediction of hidden tokens.
+    pairs per token, and no key is left out. The model trains on the prediction of masked tokens.
 
     The weights have the names and shapes of `bert`'s. `--from` with the folder of a trained `bert` and the same
     keywords approximates that model; with 25 clusters the paper lost nothing. A training step (width 256, batch 1, on a

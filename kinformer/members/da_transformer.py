@@ -49,7 +49,7 @@ def da_transformer(
     vocab: vocabulary size, in tokens.
     dropout: dropout probability of embeddings, attention weights and sublayer outputs.
 
-    Differences: the paper trains the encoder on labels. This member trains on the prediction of hidden tokens.
+    Differences: the paper trains the encoder on labels. This member trains on the prediction of masked tokens.
     """
     wiring = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
     projection = partial(QKV, d, heads, head_dim=wiring.width)

@@ -60,7 +60,7 @@ def etc(
     global tokens. Choose it over `longformer` if the text has parts: each part gets one of up to `tokens` global
     tokens, which see everything. Learned vectors encode distances up to `clip`, and whether a token belongs to the part
     of a global token. There are no absolute positions, so rows may have any length. The model trains on the prediction
-    of hidden tokens.
+    of masked tokens.
 
     d: model width.
     depth: number of blocks.
@@ -85,7 +85,7 @@ def etc(
         g2l global tokens read long ones. Global and long tokens are numbered separately from 0. The default reads all
         pairs, in l2l within `radius`.
     order: distinguish earlier parts from later parts.
-    contrast: weight of the paper's contrastive loss; the loss of hidden tokens has weight 1 - `contrast`. The summary
+    contrast: weight of the paper's contrastive loss; the loss of masked tokens has weight 1 - `contrast`. The summary
         of a wholly hidden part must be nearest to the summary of that part read separately. An independent
         implementation has 0.2. Use it for documents, such as `--data text=FILE,documents=blank`, which gives each
         document a row. A window of running text begins and ends within parts.

@@ -57,7 +57,7 @@ def gaussian_transformer(
     smoothing: label smoothing of an "encoder_decoder".
 
     Differences: the paper's model reads pairs of sentences and predicts whether one follows from the other. The encoder
-    here trains on the prediction of hidden tokens, and the same blocks can form a decoder.
+    here trains on the prediction of masked tokens, and the same blocks can form a decoder.
 
     Source: Guo et al., 2019, doi:10.1609/aaai.v33i01.33016489.
     """

@@ -106,7 +106,7 @@ def guided_attention(
     return MLM(vocab, d, body, position=Learned(d, length), **options)
 
 
-SHARES = {"shard": "the penalty is a mean over tokens, the loss a mean over hidden tokens; processes have other ratios"}
+SHARES = {"shard": "the penalty is a mean over tokens, the loss a mean over masked tokens; processes have other ratios"}
 EXAMPLES = (
     Example(
         lambda: guided_attention(

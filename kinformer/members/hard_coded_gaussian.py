@@ -75,7 +75,7 @@ def hard_coded_gaussian(
     ratio: ratio of source length to target length in the data, the paper's gamma.
     pattern: expression for the tokens that a token may read; "Band(8)" makes the cost linear and hardly changes the
         result.
-    form: "encoder_decoder" for pairs as in the paper, "decoder" for text, or "encoder" that predicts hidden tokens.
+    form: "encoder_decoder" for pairs as in the paper, "decoder" for text, or "encoder" that predicts masked tokens.
     position: position encoding, as in `transformer`.
     norm: "pre" or "post".
     hidden: width of the feed-forward layer; 4 d if None.

@@ -49,7 +49,7 @@ def lazyformer(
     heads: number of attention heads.
     head_dim: width of a head; d / heads if None.
     every: number of consecutive blocks that share weights, the paper's m, which is 2 there; 1 shares none.
-    form: "encoder" predicts hidden tokens, like the paper's BERT. "decoder" generates text, which the paper does not
+    form: "encoder" predicts masked tokens, like the paper's BERT. "decoder" generates text, which the paper does not
         try; the blocks without queries then cache only values.
     length: longest row in tokens.
     vocab: vocabulary size, in tokens.

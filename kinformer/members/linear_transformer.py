@@ -60,7 +60,7 @@ def linear_transformer(
         2021, arXiv:2103.02143). With "decayed" it enters in full. "delta" replaces the value stored for a key (Schlag
         et al., 2021, arXiv:2102.11174).
     form: "decoder" generates text. In an "encoder" each token reads all others (the paper's equation 5), as in its
-        speech model; here it predicts hidden tokens.
+        speech model; here it predicts masked tokens.
 
     Differences: the paper leaves the norms open; blocks here are pre-norm. The authors' code adds 1e-6 to the divisor
     of each query's result. Nothing is added here.

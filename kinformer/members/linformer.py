@@ -47,7 +47,7 @@ def linformer(
     """Linformer (Wang et al., 2020, arXiv:2006.04768): attention to `k` mixtures of the keys and values.
 
     Choose it over `bert` for long rows of similar length: attention costs length x k in place of length^2. It is an
-    encoder and trains on the prediction of hidden tokens. It cannot be a decoder, because each mixture contains the
+    encoder and trains on the prediction of masked tokens. It cannot be a decoder, because each mixture contains the
     whole row. Otherwise it is like `bert`: post-norm with learned positions. A training step (width 256, batch 1, on a
     CPU) is faster than `bert`'s already at 1,024 tokens, and 2.8 times as fast at 4,096 (bench/README.md).
 

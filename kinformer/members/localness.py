@@ -62,7 +62,7 @@ def localness(
         mean of its keys, or "fixed".
     width: width of a "fixed" window, in positions; two standard deviations.
     local: number of the lowest blocks with windows; up to 3 if None, the best in the paper. 0 means no windows.
-    form: "encoder" predicts hidden tokens. "decoder" generates text, with windows over the tokens so far.
+    form: "encoder" predicts masked tokens. "decoder" generates text, with windows over the tokens so far.
         "encoder_decoder" is for pairs, with windows in the encoder, as in the paper.
     position: position encoding, as in `transformer`.
     norm: "pre" or "post".

@@ -39,12 +39,10 @@ def low_rank_band(
 ) -> LM | MLM:
     """Low-rank and band attention (Guo et al., 2019, TASLP 27(12)): narrow heads plus a window.
 
-    y = g low + (1 - g) band, a softmax of narrow queries and keys over the row, and one of wide ones in a window
+    y = g low + (1 - g) band; low: softmax of narrow queries and keys over the row; band: softmax in a window
 
-    In the equation, low is softmax attention with narrow queries and keys over the whole row. The other term, band, is
-    softmax attention with wide ones in a window. Choose it over `longformer_lm` if a distant token may matter, and over
-    `gpt` for narrower keys in the cache. A training step (width 256, batch 1, on a CPU) is faster than `gpt`'s from
-    about 15,000 tokens on, and 1.0 times as fast at 16,384 (bench/README.md).
+    Choose it over `longformer_lm` if a distant token may matter, and over `gpt` for narrower keys in the cache. A
+    training step (width 256, batch 1, on a CPU) is as fast as `gpt`'s at 16,384 tokens (bench/README.md).
 
     d: model width.
     depth: number of layers.
@@ -53,7 +51,7 @@ def low_rank_band(
     window: reach of the band, in tokens; on both sides in an encoder.
     rank: width of the narrow queries and keys; a quarter of a head if None.
     combine: combination of the parts: a learned "gate" for each head, initially one half, or their "sum".
-    form: "decoder" generates text; "encoder" predicts hidden tokens. The paper's model is an encoder.
+    form: "decoder" generates text; "encoder" predicts masked tokens. The paper's model is an encoder.
     length: longest row in tokens.
     vocab: vocabulary size, in tokens.
     dropout: dropout probability of embeddings, attention weights and sublayer outputs.

@@ -56,7 +56,7 @@ def luna(
     pack_heads: number of heads that pack, in an encoder; `heads` if None.
     tied: keys and values share one matrix, as in the authors' training; the paper's equations have two.
     start: initial packs of the lowest layer: "learned", or "sinusoidal", which do not train.
-    form: "encoder" predicts hidden tokens, and its packs pass from layer to layer. "decoder" generates text, and its
+    form: "encoder" predicts masked tokens, and its packs pass from layer to layer. "decoder" generates text, and its
         layers share the initial packs.
     weight: activation that weighs how much of a token enters a pack, in a decoder: "softplus", "elu", or "log2" as in
         the authors' code.

@@ -50,7 +50,7 @@ def multi_scale(
         narrower scales.
     scales: window widths w, rising; by default 1, 3 and a 16th, 8th, 4th and half of `length`.
     alpha: preference of low layers for near tokens; 0 distributes heads evenly, and below 0 low layers look far.
-    form: "encoder" predicts hidden tokens, as in the paper. "decoder" has windows that end with the token.
+    form: "encoder" predicts masked tokens, as in the paper. "decoder" has windows that end with the token.
     position: position encoding, as in `bert`.
     norm: "post" or "pre".
     head_dim: width of a head; d / heads if None.

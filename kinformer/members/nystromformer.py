@@ -45,7 +45,7 @@ def nystromformer(
 
     Q~ and K~ are the landmarks, means of queries and of keys, and A^+ is the pseudo-inverse of A. Choose it over `bert`
     for rows much longer than `landmarks`: its cost is linear in the row. It has post-norm blocks and learned positions,
-    as in BERT, and trains on the prediction of hidden tokens. A training step (width 256, batch 1, on a CPU) is faster
+    as in BERT, and trains on the prediction of masked tokens. A training step (width 256, batch 1, on a CPU) is faster
     than `bert`'s from about 1,300 tokens on, and 2.2 times as fast at 4,096 (bench/README.md).
 
     d: model width.

@@ -90,7 +90,7 @@ def performer(
         of them sqrt(d / heads).
     eps: number added to features. The default is 1e-6 for estimates of softmax and 1e-3 for other kernels, as in the
         authors' TensorFlow code; their JAX code has 1e-4 for softmax.
-    form: "decoder" generates text; "encoder" predicts hidden tokens. The paper has both.
+    form: "decoder" generates text; "encoder" predicts masked tokens. The paper has both.
     stabiliser: maximum that is subtracted in exp(...) of keys, to keep it small: the largest exponent of each "token",
         or, as in the authors' code, of the whole "sequence". With "sequence" a decoder's eps depends on later tokens.
     window: number of last tokens that are read exactly, as by softmax; only earlier tokens are estimated. None, as in

@@ -37,7 +37,7 @@ def poolingformer(
     """Poolingformer (Zhang et al., 2021, arXiv:2105.04371): a window and a wider one of pooled keys.
 
     Choose it over `longformer` if distant tokens matter approximately and no token is known to be global. Its cost is
-    also linear in the row. It trains on the prediction of hidden tokens. A training step (width 256, batch 1, on a CPU)
+    also linear in the row. It trains on the prediction of masked tokens. A training step (width 256, batch 1, on a CPU)
     is faster than `bert`'s from about 2,300 tokens on, and 1.4 times as fast at 4,096 (bench/README.md).
 
     d: model width.

@@ -61,7 +61,7 @@ def predictive_attention(
     size: rows and columns of the convolution; odd in an encoder.
     slope: slope of negative values after the convolution, the authors' rectifier; 1 means none, as in the paper's
         equation.
-    form: "encoder" predicts hidden tokens. "decoder" generates text: convolutions then end at the pair itself, and
+    form: "encoder" predicts masked tokens. "decoder" generates text: convolutions then end at the pair itself, and
         decoding stores the last rows of scores besides the keys.
     length: longest row in tokens.
     vocab: vocabulary size, in tokens.

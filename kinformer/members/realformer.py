@@ -64,7 +64,7 @@ def realformer(
     depth: number of blocks, post-norm as in the paper.
     heads: number of attention heads.
     head_dim: width of a head; d / heads if None.
-    form: "encoder" predicts hidden tokens, like the paper's BERT; "decoder" generates text, which the paper does not
+    form: "encoder" predicts masked tokens, like the paper's BERT; "decoder" generates text, which the paper does not
         try.
     scores: "sum" adds the scores of all blocks so far. "mean" averages them, which the authors found helpful from 30
         blocks on. With "weighted" they are own * (scores of the block) + below * g(scores of the block below). This is

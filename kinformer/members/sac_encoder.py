@@ -30,8 +30,8 @@ def sac_encoder(
     """SAC as published (Li et al., 2020, arXiv:2003.09833): an LSTM chooses pairs of the whole row.
 
     Choose it to see the connections that a complete text needs. The LSTM chooses `edges` times as many pairs as tokens,
-    first a query and then its key. The model trains on the prediction of hidden tokens. The reward of a choice is the
-    mean log-likelihood of the hidden tokens of its row.
+    first a query and then its key. The model trains on the prediction of masked tokens. The reward of a choice is the
+    mean log-likelihood of the masked tokens of its row.
 
     edges: mean number of pairs per token, the paper's alpha. A token may be in many pairs or none, and always reads
         itself.

@@ -34,7 +34,7 @@ def sinkhorn_encoder(
     """Sinkhorn Transformer as an encoder (Tay et al., 2020, arXiv:2002.11296).
 
     Blocks are sorted over the whole row. Choose it over `longformer` if the tokens that a block needs may be anywhere;
-    with `cut` the cost is linear in the row. The model trains on the prediction of hidden tokens. A training step
+    with `cut` the cost is linear in the row. The model trains on the prediction of masked tokens. A training step
     (width 256, batch 1, on a CPU) is faster than `bert`'s from about 1,700 tokens on, and 1.7 times as fast at 4,096
     (bench/README.md).
 

@@ -33,7 +33,7 @@ def sinkhorn_transformer(
 
     A block reads itself and a mixture of earlier blocks, which a differentiable sort selects. Choose it for long rows
     in which a block needs one other block. Choose it over `reformer` and `routing_transformer` if the choice should be
-    soft. Blocks of layers are pre-norm with learned positions. `sinkhorn_encoder` predicts hidden tokens. A training
+    soft. Blocks of layers are pre-norm with learned positions. `sinkhorn_encoder` predicts masked tokens. A training
     step (width 256, batch 1, on a CPU) is faster than `gpt`'s from about 2,900 tokens on, and 2.4 times as fast at
     16,384 (bench/README.md).
 

@@ -28,7 +28,7 @@ def star_transformer(
 
     Each token reads its neighbours and the relay, and the relay reads all tokens. Choose it over `bert` for a cost
     linear in the row, and for little data, which benefits from short paths more than from many pairs. The model trains
-    on the prediction of hidden tokens; `star_classifier` classifies texts. A training step (width 256, batch 1, on a
+    on the prediction of masked tokens; `star_classifier` classifies texts. A training step (width 256, batch 1, on a
     CPU) is faster than `bert`'s already at 1,024 tokens, and 2.5 times as fast at 4,096 (bench/README.md).
 
     d: width of a token and of the relay.

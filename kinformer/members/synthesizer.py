@@ -75,7 +75,7 @@ def synthesizer(
     second: second factor of "factorised_dense": "tiled" like the first, as in the paper's text, or "repeated", which
         distinguishes all positions.
     rank: rank of "factorised_random"; 8 in the paper.
-    form: "decoder" generates text; "encoder" predicts hidden tokens.
+    form: "decoder" generates text; "encoder" predicts masked tokens.
     length: longest row in tokens: rows and columns of tables, and positions; 512 in the authors' code.
     vocab: vocabulary size, in tokens.
     dropout: dropout probability of embeddings, attention weights and sublayer outputs.

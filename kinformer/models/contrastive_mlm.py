@@ -52,7 +52,7 @@ class ContrastiveMLM(MLM):
         self.contrastive, self.contrast = Contrastive(), check_in_range("contrast", contrast, 0, 1)
 
     def forward(self, batch: Tokens, state: State | None = None, progress: float | None = None) -> Loss:
-        """Return the weighted sum of the loss of hidden tokens and the contrastive loss.
+        """Return the weighted sum of the loss of masked tokens and the contrastive loss.
 
         The contrastive loss is left out if the batch marks scored tokens or packs several documents in a row.
         """

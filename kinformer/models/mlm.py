@@ -1,4 +1,4 @@
-"""MLM: a masked language model that predicts hidden tokens."""
+"""MLM: a masked language model that predicts masked tokens."""
 
 import math
 from collections.abc import Callable
@@ -26,7 +26,7 @@ Segment = Callable[[Tensor, Any], Tensor]
 
 
 class MLM(Encoder):
-    """Masked language model: an encoder that predicts hidden tokens from both sides.
+    """Masked language model: an encoder that predicts masked tokens from both sides.
 
     Choose it to learn representations of text; choose `LM` to generate text. It chooses 15% of the tokens. Of these,
     80% are replaced by the id `mask`, 10% by a random token, and 10% stay unchanged. The id `mask` is equal to `vocab`
@@ -64,7 +64,7 @@ class MLM(Encoder):
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
         raise NoState(
-            "a masked language model fills in hidden tokens and cannot generate text; use a causal member, like gpt"
+            "a masked language model fills in masked tokens and cannot generate text; use a causal member, like gpt"
         )
 
     def mask_batch(
@@ -84,7 +84,7 @@ class MLM(Encoder):
     def hide(
         self, tokens: Int[Tensor, "B T"], *, fixed: bool = False, seed: int = 0
     ) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B T"]]:
-        """Return the input with hidden tokens, and the targets, which are -1 at tokens that were not chosen.
+        """Return the input with masked tokens, and the targets, which are -1 at tokens that were not chosen.
 
         tokens: tokens of the rows; -1 is padding.
         fixed: True derives the choice from each row's tokens and the seed; False makes a random choice.
@@ -108,7 +108,7 @@ class MLM(Encoder):
     def segment_context(
         self, tokens: Int[Tensor, "B T"], read: Int[Tensor, "B T"], ctx: Context | None = None
     ) -> Context:
-        """Return the context of a text with hidden tokens, with the label "segment" if `segment` is set.
+        """Return the context of a text with masked tokens, with the label "segment" if `segment` is set.
 
         tokens: original tokens.
         read: tokens after masking.

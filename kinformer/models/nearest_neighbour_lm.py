@@ -37,7 +37,7 @@ class NearestNeighbourLM(WrappedLM):
 
     model: a trained `LM`, or a `ContinuousCache` around one.
     store: entries with keys from this model, such as a `Datastore`.
-    tap: name of the inner state of the model that is f(x), as in `Tap`; it must be the one that made the store's keys.
+    tap: name of the hidden state of the model that is f(x), as in `Tap`; it must be the one that made the store's keys.
     k: number of neighbours; the default 1024 is the paper's.
     weight: lambda, the weight of p_kNN in the mixture. The paper tunes it on validation data and finds 0.25 on the
         model's own corpus.
@@ -84,7 +84,7 @@ class NearestNeighbourLM(WrappedLM):
         ctx = number_tokens(tokens, state) if ctx is None else ctx
         out = self.model.logits(tokens, state, ctx.replace(taps=(*ctx.taps, self.tap)), last=last)
         if self.tap not in out.taps:
-            raise ValueError(f"the model has no inner state {self.tap!r}; build the datastore again with this model")
+            raise ValueError(f"the model has no hidden state {self.tap!r}; build the datastore again with this model")
         states = out.taps[self.tap]
         at = slice(states.shape[1] - out.y.shape[1], None)
         return out, self.find_neighbours(states[:, at], ctx.pos[:, at] >= 0)
@@ -112,13 +112,13 @@ class NearestNeighbourLM(WrappedLM):
 def refuse_exits(model: nn.Module) -> None:
     """Raise ValueError for a model with early exits.
 
-    A lookup by a late inner state would need all layers for every token, so no layer would be saved.
+    A lookup by a late hidden state would need all layers for every token, so no layer would be saved.
 
     model: model to check.
     """
     if any(isinstance(part, EarlyExit) for part in model.modules()):
         raise ValueError(
-            "a datastore does not work with early exits: a lookup by an inner state needs all layers, so exits save "
+            "a datastore does not work with early exits: a lookup by an hidden state needs all layers, so exits save "
             "nothing. Give a model without exits"
         )
 

@@ -96,7 +96,7 @@ class ReinforcedMLM(RewardedModel, MLM):
     """Masked language model over parts that make random choices, such as `PublishedSAC`.
 
     REINFORCE trains the choices as in `ReinforcedLM`. All choices of a row have the same reward: the mean
-    log-likelihood of its hidden tokens.
+    log-likelihood of its masked tokens.
 
     vocab, d, kwargs: arguments of `MLM`.
     body: layers, causal or not; at least one part makes choices.

@@ -187,7 +187,7 @@ class Seq2Seq(Writer):
     ) -> tuple[Out, Tensor, dict[str, Tensor]]:
         """Return the output of one or more calls, the loss, and the parts of the loss.
 
-        `call` takes the names of the inner states (taps) that the loss needs, and returns the model's output with them.
+        `call` takes the names of the hidden states (taps) that the loss needs, and returns the output with them.
         """
         out, real = call(()), targets >= 0
         nll = masked_mean(token_nll(out.y, targets), real)

@@ -59,7 +59,7 @@ class SPALM(LM):
     vocab, d, body, kwargs: arguments of `LM`.
     frozen: trained model that computes the keys. It stays fixed and is not saved with the weights.
     store: datastore to search.
-    tap: name of the frozen model's inner state that made the keys.
+    tap: name of the frozen model's hidden state that made the keys.
     k: number of neighbours; the paper finds 4 enough.
     distance: True subtracts from h . y_i the neighbour's squared distance times a learned rate. The rate starts at one
         over the width of a key. The paper saw no gain from it.

@@ -40,7 +40,7 @@ class Attention(Layer):
         decoding state, and later calls without a source use that.
 
     Errors: ValueError if a part has the wrong kind, or if a memory keeps other keys than the mechanism reads. The
-    memory is checked again after a change of either.
+    memory is checked again after `memory` or `mechanism` changes.
 
     Source: Vaswani et al., 2017, arXiv:1706.03762.
     """

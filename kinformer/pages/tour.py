@@ -65,7 +65,7 @@ class Drawing(NamedTuple):
 
 
 DRAWINGS = (
-    Drawing("Dense attention", "Every token reads itself and all tokens before it.", "causal", "Causal()"),
+    Drawing("Causal (dense)", "Every token reads itself and all tokens before it.", "causal", "Causal()"),
     Drawing("Window", "Every token reads itself and the five tokens before it.", "band", "Causal() & Band(5)"),
     Drawing(
         "Sparse Transformer, strided",
@@ -212,13 +212,13 @@ def _terms(pattern: Pattern) -> list[Pattern]:
 
 def _trained(results: TourResults) -> Iterator[str]:
     yield "<h2>Three models, equal training time</h2>\n"
-    plan = results.plan
+    plan, measured = results.plan, re.sub(r"\bvalid$", "the validation data", results.measured)
     yield (
         f"<p>Each model trained for {plan.training:.0f} seconds on {escape(results.data)}, in turns. A token is a "
         "byte. Bits per byte say how well a model predicts text that it has not seen: lower is better. "
-        f"{escape('. '.join(verdicts(results)))}. All were measured on {escape(results.measured)}. gzip and xz start "
-        "from nothing on these bytes, while a model has read the training data and keeps its weights. One short run of "
-        "one seed shows that everything works. It does not rank the models.</p>\n"
+        f"{escape('. '.join(verdicts(results)))}. All were measured on {escape(measured)}. gzip and xz start from "
+        "nothing on these bytes, while a model has read the training data and keeps its weights. One short run of one "
+        "seed shows that everything works. It does not rank the models.</p>\n"
     )
     yield '<ul class="key">'
     yield "".join(f"<li>{_dot(place)}{escape(model.name)}</li>" for place, model in enumerate(results.models))

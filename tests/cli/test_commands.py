@@ -17,7 +17,7 @@ from kinformer.cli.__main__ import run
 from kinformer.cli.support import static_source
 from kinformer.cli.support.module_docs import first_sentence
 from kinformer.cli.support.progress_bar import progress
-from kinformer.core.discover import find_member, kinds, members, modules, part_files
+from kinformer.core.discover import UNJUDGED, find_member, kinds, members, modules, part_files
 from kinformer.core.keywords import signature
 from kinformer.lab.data.resolve import resolve
 from kinformer.lab.member_choice import folder_name, parse_member_text, titles
@@ -154,7 +154,9 @@ def test_list_names_every_kind_or_one(capsys: pytest.CaptureFixture[str]) -> Non
     assert run(["list"]) == 0
     rows = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines()[1:]]
     assert ["patterns", "band"] in [row[:2] for row in rows] and ["members", "gpt"] in [row[:2] for row in rows]
-    assert {row[0] for row in rows} <= {*kinds(), "environments"} and all(len(row) == 3 for row in rows)
+    assert {row[0] for row in rows} <= {*kinds(), *UNJUDGED, "data", "environments"} and all(
+        len(row) == 3 for row in rows
+    )
     assert ["environments", "t_maze"] in [row[:2] for row in rows]
     assert run(["list", "members"]) == 0
     assert {line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]} == {"members"}

@@ -69,7 +69,7 @@ def test_what_is_wrong_is_said_in_one_line(workspace: Path, tmp_path: Path, caps
     build = ["datastore", "build", model, "--data", text, "--out"]
     fails(capsys, [*build, store], "already holds a datastore; add to it with --append")
     fails(capsys, [*build, store, "--append", "--dtype", "float32"], "has keys in float16")
-    fails(capsys, [*build, str(tmp_path / "a"), "--tap", "9"], "gpt has no inner state '9'")
+    fails(capsys, [*build, str(tmp_path / "a"), "--tap", "9"], "gpt has no hidden state '9'")
     fails(
         capsys,
         [*build, str(tmp_path / "a"), "--stride", "99", "--length", "9"],

@@ -126,8 +126,8 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         folder(root / "runs" / name, member, **keywords)
     for words in (
         "datastore build runs/llama --data text=notes.txt --length 16 --out runs/store",
-        "datastore build runs/xl --data text=notes.txt --length 16 --out DS",
-        "knn-lm runs/xl --datastore DS --data text=book.txt --bytes 40 --length 16 --k 2",
+        "datastore build runs/xl --data text=notes.txt --length 16 --out STORE",
+        "knn-lm runs/xl --datastore STORE --data text=book.txt --bytes 40 --length 16 --k 2",
         "read runs/xl long.txt --save long.state",
     ):
         assert run(words.split()) == 0

@@ -55,7 +55,10 @@ def test_a_file_of_another_program_is_never_replaced(
     for options in ([], ["--overwrite"]):
         capsys.readouterr()
         assert run(["train", "gpt", *command, *options]) == 2
-    assert f"{name} was not written by kinformer, but would be replaced" in capsys.readouterr().err
+    assert (
+        f"{name} was not written by kinformer, and --overwrite does not replace foreign files"
+        in capsys.readouterr().err
+    )
     assert (tmp_path / "mine" / name).read_text() == '{"model_type": "llama"}'
 
 

@@ -151,7 +151,7 @@ def test_what_is_wrong_is_said_in_one_line(
     fails(
         capsys,
         ["evaluate", never, *setup.data, "--knn"],
-        f"has no {FILE}; tune the kNN-LM first: kinformer knn-lm {never} --datastore DS",
+        f"has no {FILE}; tune the kNN-LM first: kinformer knn-lm {never} --datastore STORE",
     )
     fails(capsys, ["knn-lm", other, *tune], "the datastore was built with another model")
     fails(capsys, ["knn-lm", masked, *tune], "does not predict the next token")

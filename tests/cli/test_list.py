@@ -13,6 +13,7 @@ from kinformer.cli.__main__ import run
 from kinformer.cli.support.catalogue import list_papers, member_facts
 from kinformer.cli.support.citations import Citation, citations, source_citations
 from kinformer.cli.support.static_source import member_cost
+from kinformer.cli.support.topic_list import kinds_of_data
 from kinformer.core.discover import kinds, members, part_files
 
 ROOT = Path(__file__).parents[2]
@@ -25,9 +26,18 @@ def listed(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, An
 
 def test_every_entry_has_a_kind_a_name_and_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     entries = listed(capsys)
-    assert {entry["kind"] for entry in entries} >= set(kinds())
+    assert {entry["kind"] for entry in entries} >= {*kinds(), "losses", "exits", "search", "data"}
     assert all(set(entry) >= {"kind", "name", "sentence"} and entry["sentence"] for entry in entries)
     assert {"kind": "patterns", "name": "band"}.items() <= entries[[e["name"] for e in entries].index("band")].items()
+
+
+def test_parts_without_examples_and_kinds_of_data_are_listed_without_their_helpers(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    names = {(entry["kind"], entry["name"]) for entry in listed(capsys)}
+    assert {("losses", "ppo"), ("exits", "geometric"), ("search", "hnsw"), ("data", "text")} <= names
+    assert {entry["name"] for entry in listed(capsys, "data")} == set(kinds_of_data())
+    assert {entry["kind"] for entry in listed(capsys, "losses")} == {"losses"}
 
 
 def test_a_member_has_its_paper_its_change_its_cost_and_its_claims(capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,9 +86,17 @@ def test_papers_are_listed_once_the_oldest_first_with_their_parts_and_members(
     assert {"patterns/band", "patterns/dilated", "mechanisms/global_softmax"} <= set(longformer["parts"])
     assert run(["list", "papers"]) == 0
     lines = capsys.readouterr().out.splitlines()
+    assert (
+        lines[0].split() == ["year", "authors", "link"]
+        and max(len(line) for line in lines if "http" not in line) <= 110
+    )
     (place,) = (number for number, line in enumerate(lines) if line.endswith("https://arxiv.org/abs/2004.05150"))
     assert lines[place].startswith("2020  Beltagy et al.  ")
-    assert lines[place + 1].split(", ")[:3] == ["      longformer", "longformer_lm", "mechanisms/global_softmax"]
+    assert lines[place + 1].split(", ")[:3] == [
+        "      members/longformer",
+        "members/longformer_lm",
+        "mechanisms/global_softmax",
+    ]
 
 
 def test_no_source_is_left_out() -> None:

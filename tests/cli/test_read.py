@@ -79,7 +79,7 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, text: Path, capsys: p
         ([out, str(text)], "Missing option '--save'"),
         ([out, str(text), "--save", str(tmp_path)], "is a folder; --save must name a file"),
         ([out, str(text), "--save", str(tmp_path / "no" / "state")], "cannot write to"),
-        ([masked, str(text), *to], "fills in hidden tokens and cannot generate text"),
+        ([masked, str(text), *to], "fills in masked tokens and cannot generate text"),
         ([pairs, str(text), *to], "reads a source and writes a target"),
         ([draws, str(text), *to], "reads images and no text; only a language model can continue a text"),
     ]

@@ -237,7 +237,7 @@ def test_what_was_made_of_weights_that_are_trained_on_is_named(
         f"{folder}/{name} is outdated: it belongs to the earlier weights. Run `kinformer {subcommand}` to make it again"
         for name, subcommand in (
             ("exits.json", f"calibrate {folder} --data KIND=PLACE"),
-            ("knn-lm.json", f"knn-lm {folder} --datastore DS --data text=PATH"),
+            ("knn-lm.json", f"knn-lm {folder} --datastore STORE --data text=PATH"),
         )
     ]
     for words, warned in (

@@ -34,7 +34,7 @@ FILLED = {
     "PATH": "text",
     "FILE.tsv": "pairs.tsv",
 }
-FOLDERS = ("{folder}", "{place}", "DS")
+FOLDERS = ("{folder}", "{place}", "STORE")
 
 
 def strings(file: Path) -> Iterator[str]:

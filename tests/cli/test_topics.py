@@ -12,7 +12,7 @@ from kinformer.cli.support.name_lookup import FOLDERS, find_pages
 from kinformer.cli.support.page import Page, Topic
 from kinformer.cli.support.topic_list import EXAMPLES, MEMBERS, kinds_of_data
 from kinformer.cli.support.topics import TOPICS, topic_name
-from kinformer.core.discover import kinds, members, modules
+from kinformer.core.discover import kinds, members, modules, part_files
 from kinformer.core.public_names import CONTRACTS
 from kinformer.lab.environments.support.make_environment import environment_folder
 from tests.cli.folders import folder
@@ -20,8 +20,8 @@ from tests.cli.folders import folder
 WITHOUT_TOPIC = {  # files of the folder data/ that are no kind of data, but their helpers
     f"data/{name}"
     for name in (
-        *("batches", "data", "data_fits_model", "lanes", "random_windows", "resolve", "resumable_stream", "spec"),
-        *("as_data", "read_table", "token_ids"),
+        *("as_data", "batches", "data", "data_fits_model", "lanes", "random_windows", "read_table", "resolve"),
+        *("resumable_stream", "spec", "token_ids"),
     )
 }
 ALL_KINDS = (*kinds(), *FOLDERS, *filter(None, [environment_folder()]))
@@ -131,6 +131,23 @@ def test_show_topics_lists_all_in_groups(capsys: pytest.CaptureFixture[str]) -> 
     assert max(map(len, lines)) <= 110
 
 
+def test_a_topic_draws_what_it_is_about_and_no_dense_attention(capsys: pytest.CaptureFixture[str]) -> None:
+    sinks = run_show(capsys, "sinks").splitlines()
+    assert "which keys each query reads: Causal() & (Band(4) | Tokens(2))" in sinks
+    assert "   ▒▒▒▒ ·██████████" in [line[:19] for line in sinks]  # two sinks, a gap, and a window of five keys
+    for topic in ("rope", "swiglu", "gqa"):  # its members read every earlier key
+        assert "which keys each query reads" not in run_show(capsys, topic), topic
+
+
+def test_laws_parts_and_members_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    for word in ("laws", "law"):
+        out = run_show(capsys, word)
+        assert all(f"\n  {name} " in out for name in part_files("laws")) and "--law padding" in out
+    for word in ("part", "members"):
+        out = run_show(capsys, word)
+        assert "A part is a building block" in out and "A member is a complete named model" in out
+
+
 def test_a_page_names_its_topics(capsys: pytest.CaptureFixture[str]) -> None:
     assert "related: kinformer show hashed" in run_show(capsys, "lsh_published", "--length", "4")
     assert "kinformer show mechanisms/lsh" not in run_show(capsys, "hashed", "--length", "4").split("try:")[0]
@@ -140,6 +157,7 @@ def test_data_is_what_a_user_types(capsys: pytest.CaptureFixture[str]) -> None:
     out = run_show(capsys, "data")
     forms = kinds_of_data()
     assert forms.keys() == MEMBERS.keys() == {name for name, m in modules("data").items() if hasattr(m, "FORM")}
+    assert len({line.rpartition(" ")[2] for line in out.splitlines() if " --out " in line}) == len(forms)  # folders
     for kind, form in forms.items():
         assert f"\n  {form} " in out and f"kinformer train {MEMBERS[kind]} --data {EXAMPLES.get(kind, form)} " in out
     page = run_show(capsys, "text")
@@ -191,7 +209,7 @@ def make_placeholders(base: Path) -> dict[str, str]:
     (base / "mine.py").write_text("EXAMPLES = ()\n")
     return {
         **dict.fromkeys(("RUN", "DIR", "FOLDER"), folder(base / "run", "gpt", length=16)),
-        **dict.fromkeys(("PATH", "FILE", "FILE.tsv", "FILE.csv", "STATE", "STORE", "DS"), str(base / "text")),
+        **dict.fromkeys(("PATH", "FILE", "FILE.tsv", "FILE.csv", "STATE", "STORE"), str(base / "text")),
         "MASKED": folder(base / "bert", "bert", length=16),
         "FILE.py": str(base / "mine.py"),
         "FILE.png": str(base / "new.png"),

@@ -67,8 +67,8 @@ def test_it_goes_on_from_a_state() -> None:
 @pytest.mark.parametrize(
     ("make", "name", "message"),
     [
-        (lambda: gpt(**SIZES), "7.1.input", "gpt has no inner state '7.1.input'; give last_ffn_input, or a name such"),
-        (act_rnn, "last_ffn_input", "act_rnn has no feed-forward layer; name another inner state"),
+        (lambda: gpt(**SIZES), "7.1.input", "gpt has no hidden state '7.1.input'; give last_ffn_input, or a name such"),
+        (act_rnn, "last_ffn_input", "act_rnn has no feed-forward layer; name another hidden state"),
         (lambda: bert(**SIZES), "last_ffn_input", "does not predict the next token of a text; give a language model"),
     ],
 )

@@ -142,7 +142,7 @@ def test_a_model_that_tokens_leave_is_refused() -> None:
 def test_numbers_without_a_meaning_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         NearestNeighbourLM(model(), entries(), TAP, **wrong)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="no inner state"):
+    with pytest.raises(ValueError, match="no hidden state"):
         NearestNeighbourLM(model(), entries(), "9.1.input").logits(tokens())
 
 

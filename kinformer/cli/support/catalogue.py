@@ -31,7 +31,7 @@ class PaperEntry(NamedTuple):
 
 
 def list_entries(of: Iterable[str]) -> list[dict[str, Any]]:
-    """Return an entry with kind, name and sentence for each part and member of some kinds.
+    """Return an entry with kind, name and sentence for each part, member or kind of data of some kinds.
 
     The entry of a member also has the authors, year and url of its paper, what it changes, its order of cost, and the
     names of the claims about it. A plugin's member has None for them.
@@ -42,6 +42,8 @@ def list_entries(of: Iterable[str]) -> list[dict[str, Any]]:
     for kind in of:
         known = member_facts() if kind == "members" else {}
         for name, sentence in first_sentences(kind).items():
+            if kind == "data" and (file := part_files(kind).get(name)) and not constant(file, "FORM"):
+                continue  # a helper, and not a kind of data
             extra = known.get(name, dict.fromkeys(ABOUT)) if kind == "members" else {}
             entries.append({"kind": kind, "name": name, "sentence": sentence, **extra})
     return entries

@@ -135,7 +135,7 @@ class CheckReport:
         """
         if not verdicts:
             return
-        self.say("\nlearnability probe: a tiny copy of the model is trained; a finding is no failure", "bold")
+        self.say("\nlearnability probe: a tiny copy of the model is trained; a finding does not fail the check", "bold")
         for verdict in verdicts:
             if verdict.end in ("broken", "slow"):
                 self.say(f"? {verdict.law:<20}{verdict.text}", "yellow")

@@ -38,8 +38,8 @@ def tell_plan(trials: Sequence[Trial], models: Mapping[str, Any], split: str) ->
     after = sum(FOR_SAMPLE + CURVES * (training[n] or 0.0) for n in reported)
     after += sum(evaluating[n] or 0.0 for n in reported) if split == "test" else 0.0
     print(
-        f"{text}: {clock(sum(filter(None, training)))} in all. Measurements add about {clock(during)} on validation "
-        f"data in the trainings, and about {clock(after)} at the end",
+        f"{text}: {clock(sum(filter(None, training)))} in all. Measuring adds about {clock(during)} during training "
+        f"and {clock(after)} at the end",
         file=sys.stderr,
     )
 

@@ -34,7 +34,7 @@ def refuse_foreign(out: Path, overwrite: bool, resume: bool) -> None:
     for name, entry in ENTRY.items():
         if _lacks(out / name, entry):
             raise UserError(
-                f"{out / name} was not written by kinformer, but would be replaced, also with --overwrite. Give "
+                f"{out / name} was not written by kinformer, and --overwrite does not replace foreign files. Give "
                 "another --out"
             )
     if overwrite or (resume and any((out / name).is_file() for name in (WEIGHTS, "comparison.json"))):

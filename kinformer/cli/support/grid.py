@@ -200,5 +200,6 @@ def check_keywords_exist(names: Sequence[str], keywords: dict[str, Collection[st
             every = {*SETTINGS, *(known for names_of in keywords.values() for known in names_of)}
             nearest = suggest_names(name, every, "; `kinformer show MEMBER` lists keywords")
             raise UserError(
-                f"--grid {name}: no compared member has a keyword {name!r}, and no setting is named so{nearest}"
+                f"--grid {name}: no compared member has a keyword {name!r}, and there is no setting of that name"
+                f"{nearest}"
             )

@@ -245,7 +245,7 @@ def make_topic(word: str, name: str) -> Topic:
     text = TOPICS[name]
     files = {f"{kind}/{file}": module for kind, file, module in _files()}
     entries = (TopicEntry(place, first_sentence(files[place])) for place in text.places if place in files)
-    return Topic(word, text.says, tuple(entries), text.commands)
+    return Topic(word, text.says, tuple(entries), text.commands, text.draws)
 
 
 def page_of(place: str) -> Page:

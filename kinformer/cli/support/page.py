@@ -52,12 +52,14 @@ class Topic(NamedTuple):
     says: sentences about it.
     places: the files, the most important first.
     commands: commands to try.
+    draws: an expression of patterns to draw; "" draws the patterns among `places`.
     """
 
     word: str
     says: str
     places: tuple[TopicEntry, ...]
     commands: tuple[str, ...] = ()
+    draws: str = ""
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from kinformer.lab.train.training_stages import carry_weights
 ANEW = "--overwrite starts again"
 DERIVED = {  # files that depend on weights, and the commands that make them
     "exits.json": ("calibrate", "--data", "KIND=PLACE"),
-    "knn-lm.json": ("knn-lm", "--datastore", "DS", "--data", "text=PATH"),
+    "knn-lm.json": ("knn-lm", "--datastore", "STORE", "--data", "text=PATH"),
 }
 
 

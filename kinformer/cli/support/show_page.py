@@ -21,7 +21,7 @@ from kinformer.cli.support.name_lookup import page_of
 from kinformer.cli.support.page import Page, Topic, is_member
 from kinformer.cli.support.topic_list import EXAMPLES, NARROW, training_command, width_of
 from kinformer.cli.support.topics import topics_of
-from kinformer.cli.support.typed_parts import patterns_in_expression
+from kinformer.cli.support.typed_parts import expression_page, patterns_in_expression
 from kinformer.core.discover import part_names
 from kinformer.core.pattern import Pattern
 from kinformer.lab.data.support.data_readers import form_of
@@ -30,7 +30,7 @@ from kinformer.pages.pictures.support import all_pictures as every
 from kinformer.pages.pictures.support.matplotlib_picture import save
 from kinformer.pages.pictures.support.picture_panels import Picture
 from kinformer.pages.pictures.support.terminal import lines
-from kinformer.pages.pictures.who_reads import side_by_side
+from kinformer.pages.pictures.who_reads import CAPTION, side_by_side
 
 MOST, FIRST = 6, 2  # examples of a page to draw; pages of a topic to draw
 TRIALS = {  # commands that train with the subject of a page
@@ -175,12 +175,14 @@ def pictures(page: Page, length: int | None) -> list[Picture]:
 
 
 def topic_pictures(topic: Topic, length: int | None) -> list[Picture]:
-    """Draw the attention patterns of a topic side by side, or its first 2 pages.
+    """Draw the pattern that a topic names, its attention patterns side by side, or its first 2 pages.
 
     topic: the topic; the first example of each pattern is drawn. With fewer than 2 patterns, the first 2 pages are
-        drawn.
+        drawn, but not full or causal attention, which says nothing about the topic.
     length: number of positions to draw; chosen for each picture if None.
     """
+    if topic.draws:
+        return pictures(expression_page(topic.draws), length)
     places = [item.place for item in topic.places]
     if not topic.commands and topic.says.startswith("No part"):
         return []
@@ -192,7 +194,15 @@ def topic_pictures(topic: Topic, length: int | None) -> list[Picture]:
         item._replace(caption=f"{page.heading}: {item.caption}")
         for page in map(page_of, places[:FIRST])
         for item in pictures(page, length)[:1]
+        if not _is_dense(item)
     ]
+
+
+def _is_dense(picture: Picture) -> bool:
+    """Return True for a picture of full or causal attention: its cells are all filled, or all up to the diagonal."""
+    masks = [panel.kind > 0 for panel in picture.panels]
+    are_full = (bool(mask.all()) or torch.equal(mask, torch.ones_like(mask).tril()) for mask in masks)
+    return picture.caption.startswith(CAPTION) and all(are_full)
 
 
 def _make_seeded(make: Callable[[], Any]) -> Any:
@@ -226,8 +236,9 @@ def _body(subject: Any, docstring: Doc, width: int, form: str = "") -> Iterator[
         yield "", None
     for name, text in rows:
         yield from ((line, "green") for line in textwrap.wrap(f"  {name}", width, subsequent_indent="    "))
-        for line in textwrap.wrap(text, width - 6):
-            yield f"      {line}", None
+        for piece in re.split(r"(?<=[.:]) (?=\d\. )", text):  # each form of a numbered list begins a line
+            for line in textwrap.wrap(piece, width - 6):
+                yield f"      {line}", None
     for word, text in (("Errors", docstring.errors), ("Source", docstring.source)):
         if text:
             yield from block(f"{word}: {text}", "dim")

@@ -9,7 +9,7 @@ from kinformer.lab.data.support.dataset_rows import PACKINGS
 ADVICE = {
     ".csv": "its commas and numbers; write series={file} for columns of numbers over time",
     ".tsv": "its tabs; write pairs={file} for a source and a target, or labelled={file} for a label and a text",
-    ".html": "its tags; save the text without tags to learn only that",
+    ".html": "its tags; save the text without tags to train on the text only",
 }
 ADVICE[".htm"] = ADVICE[".html"]
 

@@ -32,7 +32,7 @@ def read_texts(text: str | None, file: Path | None, name: str) -> list[bytes] | 
         raise UserError(missing_path(file, f"--{name}s must name a file with one {name} per line")) from error
     except OSError as error:
         raise UserError(
-            f"cannot read {file}: {error.strerror}; --{name}s must name a file of {name}s, one a line"
+            f"cannot read {file}: {error.strerror}; --{name}s must name a file of {name}s, one per line"
         ) from error
     lines = [line.removesuffix(b"\r") for line in lines]
     if lines == [b""]:

@@ -39,7 +39,7 @@ def print_topics(console: Console) -> None:
 
     console: the console to print on.
     """
-    console.print("topics: words of the field that `kinformer show WORD` explains\n", style="bold")
+    console.print("topics of the field; `kinformer show TOPIC` explains one\n", style="bold")
     size = max(map(len, TOPICS))
     for group in dict.fromkeys(entry.group for entry in TOPICS.values()):
         console.print(group, style="bold")
@@ -47,7 +47,43 @@ def print_topics(console: Console) -> None:
             if entry.group == group:
                 _row(name, sentence(entry.says), size, console)
         console.print()
-    console.print("Further words: the name of any part or member (`kinformer list`), data, and the name of a command.")
+    further = (
+        "`kinformer show` also explains any part or member (`kinformer list`), data, commands, claims (`kinformer "
+        "claim`), laws (`kinformer show laws`), and public functions such as fit."
+    )
+    for line in textwrap.wrap(further, width_of(console)):
+        console.print(line)
+
+
+def print_words(console: Console) -> None:
+    """Print what a part and a member are.
+
+    console: the console to print on.
+    """
+    console.print("parts and members", style="bold")
+    text = (
+        "A part is a building block of models, such as a pattern or a norm. A member is a complete named model, such "
+        "as gpt. A member is built from parts, and many members take a part as a keyword."
+    )
+    commands = ("list", "list members", "show gpt", "show band")
+    for line in (*textwrap.wrap(text, width_of(console)), "", "try:", *(f"  kinformer {words}" for words in commands)):
+        console.print(line)
+
+
+def print_laws(console: Console) -> None:
+    """Print the topic of laws with the name of every law, as `kinformer check --law` takes it.
+
+    console: the console to print on.
+    """
+    entry = TOPICS["laws"]
+    console.print("laws", style="bold")
+    for line in (*textwrap.wrap(entry.says, width_of(console)), ""):
+        console.print(line)
+    files = part_files("laws")
+    for name, file in files.items():
+        _row(name, str(static_source.constant(file, "SAYS")), max(map(len, files)), console)
+    for line in ("", "try:", *(f"  {command}" for command in entry.commands)):
+        console.print(line)
 
 
 def print_kinds_of_data(console: Console) -> None:
@@ -76,7 +112,8 @@ def training_command(kind: str) -> str:
     if kind not in MEMBERS:
         return ""
     place = EXAMPLES.get(kind) or kinds_of_data()[kind]
-    return f"kinformer train {MEMBERS[kind]} --data {place} --minutes 1 --out runs/{MEMBERS[kind]}"
+    folder = "recall" if kind == "task" else MEMBERS[kind]
+    return f"kinformer train {MEMBERS[kind]} --data {place} --minutes 1 --out runs/{folder}"
 
 
 def kinds_of_data() -> dict[str, str]:

@@ -13,6 +13,7 @@ class TopicText(NamedTuple):
     places: the files that belong to it, such as "patterns/band": members first and then parts.
     also: other words for the topic.
     commands: commands to try, with placeholders such as RUN for the folder of a trained model.
+    draws: an expression of patterns to draw; "" draws the patterns among `places`.
     """
 
     group: str
@@ -20,6 +21,7 @@ class TopicText(NamedTuple):
     places: tuple[str, ...]
     also: tuple[str, ...]
     commands: tuple[str, ...]
+    draws: str = ""
 
 
 def _read_topics() -> dict[str, TopicText]:
@@ -31,6 +33,7 @@ def _read_topics() -> dict[str, TopicText]:
             tuple(table["places"]),
             tuple(table["also"]),
             tuple(table.get("commands", ())),
+            table.get("draws", ""),
         )
         for name, table in tables.items()
     }

@@ -119,7 +119,7 @@ class TrialBudget:
 
 
 class Variant(NamedTuple):
-    """Size of a training; trainings of one variant differ only in rate or seed, and cost the same.
+    """Trainings that cost the same: they differ only in rate or seed.
 
     member: title of the member.
     keywords: keywords of the grid, such as "window=64".

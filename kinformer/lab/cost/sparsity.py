@@ -98,21 +98,28 @@ def pattern_lines(pattern: Pattern, length: int) -> Iterator[str]:
     least_most = f", from {counted.least} to {counted.most}" if counted.least != counted.most else ""
     yield f"keys per query   {counted.mean:.4g}{' on average' if least_most else ''}{least_most}"
     yield f"share            {counted.share:.1%} of all pairs of query and key"
-    reachable = "every other position" if counted.ahead else "every earlier position"
+    reachable = "all positions" if counted.ahead else "all earlier positions"
     if counted.steps is None:
-        yield f"reaches          {counted.reached:.1%} of pairs, through any number of layers"
+        yield f"connects         {counted.reached:.1%} of all pairs, however many layers there are"
     else:
         plural = "s" if counted.steps != 1 else ""
-        yield f"reaches          {reachable} through {counted.steps} layer{plural}"
+        yield f"connects         after {counted.steps} layer{plural}, every position can reach {reachable}"
     pieces = parts(pattern, length)
     for n, piece in enumerate(pieces if len(pieces) > 1 else ()):
         keys = f"{count_pattern(piece.where, length).mean:.4g} of the {counted.mean:.4g} keys"
         yield f"{'' if n else 'pieces':<17}{keys}: {layout_words(piece.layout)}"
     if not pattern.tensors():
-        shares = ", ".join(f"{relative_cost(pattern, n):.2g} at {n:,}" for n in LONG)
-        yield f"computation      as a share of full attention: {shares} tokens"
+        first, *others = (f"at {n:,}" for n in LONG)
+        shares = [_percent(relative_cost(pattern, n)) for n in LONG]
+        rest = "".join(f", {share} {at}" for share, at in zip(shares[1:], others, strict=True))
+        yield f"estimated cost   {shares[0]} of full attention {first} tokens{rest}; whole tiles are included"
     if not counted.ahead and (capacity := pattern.capacity(length)) < length:
         yield f"decoding         the cache keeps {capacity} earlier keys"
+
+
+def _percent(share: float) -> str:
+    """Return a share as a percentage with about two digits, such as "4.2%"."""
+    return f"{share:.0%}" if share >= 0.1 else f"{100 * share:.2g}%"
 
 
 def layout_words(layout: Layout) -> str:

@@ -48,7 +48,7 @@ class DataSource:
 
 
 def resolve(spec: str, tokenizer: str | None = None) -> DataSource:
-    """Parse "KIND=WHERE,NAME=VALUE,..."; KIND is a file of kinformer/lab/data with a function `read`.
+    """Parse "KIND=PLACE,NAME=VALUE,..."; KIND is a file of kinformer/lab/data with a function `read`.
 
     spec: the specification.
     tokenizer: the folder of a model. Its tokenizer makes the tokens, unless the specification names a tokenizer. It has

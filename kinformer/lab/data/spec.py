@@ -5,7 +5,7 @@ from kinformer.lab.data.resolve import resolve
 
 
 def read_spec(spec: str, **options: str) -> Data:
-    """Read the data that "KIND=WHERE,NAME=VALUE,..." names.
+    """Read the data that "KIND=PLACE,NAME=VALUE,..." names.
 
     Choose it to read the data at once. Choose `resolve` to check the specification before anything is read.
 

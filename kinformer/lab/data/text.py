@@ -150,7 +150,7 @@ def read(where: str, *, field: str = "", documents: str = "", tokenizer: str = "
     in every split.
 
     Files are ordered by their hashes, so that the first bytes of a split come from everywhere. Hidden files are left
-    out. Tokens are cached on disk under a hash of their inputs, unless they are few bytes.
+    out. Tokens are cached on disk under a hash of their inputs, except bytes of plain files of at most 64 MB in total.
 
     Errors: FileNotFoundError if a file is missing; ValueError if the input has no bytes, is not text, is damaged or has
     another form. ImportError if a package is missing; OSError if a file cannot be read or the cache cannot be written.

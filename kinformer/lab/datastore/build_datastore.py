@@ -37,7 +37,7 @@ class BuildPlan:
 
     A datastore consists of parts: one text each, added by one build.
 
-    tap: reader of the inner states of the model that are the keys.
+    tap: reader of the hidden states of the model that are the keys.
     text: the text.
     manifest: the description of the finished datastore; its last part is the part to be built.
     shards: the windows of each shard.
@@ -64,7 +64,7 @@ def plan_build(
 ) -> BuildPlan:
     """Plan the build of a datastore from one text.
 
-    tap: reader of the inner states of the model that are the keys.
+    tap: reader of the hidden states of the model that are the keys.
     text: the text.
     data: a description of the text.
     tokenizer: hash of the tokenizer, or "bytes".
@@ -173,7 +173,7 @@ def _check_same_keys(old: Manifest, new: Manifest, folder: Path, begun: bool) ->
     descriptions = {
         "model": "belongs to another model: its weights or keywords differ",
         "tokenizer": "belongs to another tokenizer",
-        "tap": f"has the inner state {old.tap!r} as its keys",
+        "tap": f"has the hidden state {old.tap!r} as its keys",
         "dtype": f"has keys in {old.dtype}",
         "width": f"has keys of width {old.width}",
     }

@@ -1,4 +1,4 @@
-"""Datastore: a model's inner states at the tokens of a text, each with the token that followed."""
+"""Datastore: a model's hidden states at the tokens of a text, each with the token that followed."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -30,7 +30,7 @@ LENGTH = 128  # tokens of a window, if the model has no training length
 
 
 class KeyContext(NamedTuple):
-    """The text around a key of a datastore (a model's inner state at one token).
+    """The text around a key of a datastore (a model's hidden state at one token).
 
     before: tokens of its document up to the token of the key.
     next: the next token.
@@ -47,11 +47,11 @@ class KeyContext(NamedTuple):
 
 
 class KeyModel(NamedTuple):
-    """A datastore, the model that made its keys, and the name of the inner state that is the key.
+    """A datastore, the model that made its keys, and the name of the hidden state that is the key.
 
     store: the datastore.
     model: the model.
-    tap: name of the inner state, as `Tap` takes it.
+    tap: name of the hidden state, as `Tap` takes it.
     """
 
     store: Store
@@ -60,14 +60,14 @@ class KeyModel(NamedTuple):
 
 
 class Datastore(Store):
-    """Pairs of a key (a language model's inner state at a token) and the token that followed, on disk.
+    """Pairs of a key (a language model's hidden state at a token) and the token that followed, on disk.
 
     Choose it to let a model look up the tokens that followed similar contexts, in a text of any size and without
     training. Keys stay on the disk, and a search holds one block of them in memory. `Datastore.build` and `kinformer
     datastore build` write it, in files (shards) that are complete or absent. It belongs to the weights and tokenizer of
     one model.
 
-    Use `Datastore.open(path)`, then `search(queries, k)`. The queries are inner states of the model that
+    Use `Datastore.open(path)`, then `search(queries, k)`. The queries are hidden states of the model that
     `models.support.hidden_taps.Tap` reads at `store.tap`.
 
     manifest: the datastore's description.
@@ -175,7 +175,7 @@ class Datastore(Store):
         text: tokens, or a text with documents that are read separately.
         data: a description of the text, shown with search results.
         home: the folder of the model, recorded so that it can be found again.
-        tap: name of the inner state of the model that is the key (`models.support.hidden_taps.Tap`).
+        tap: name of the hidden state of the model that is the key (`models.support.hidden_taps.Tap`).
         dtype: float16, or float32 in twice the space.
         length: tokens of a window; the model's training length unless given, and at most its learned positions.
         stride: tokens from one window to the next; half a window unless given, so that a key has at least length -
@@ -225,7 +225,7 @@ class Datastore(Store):
 
     @property
     def tap(self) -> str:
-        """The name of the model's inner state that is the key, as `Tap` takes it."""
+        """The name of the model's hidden state that is the key, as `Tap` takes it."""
         return self.manifest.tap
 
     def home(self, folder: Path) -> Path | None:
@@ -258,7 +258,7 @@ class Datastore(Store):
         The exact search returns the first of equally near keys; an approximate index may return others. The search runs
         on the CPU; its result is on the device of the queries.
 
-        queries: inner states of the model, [N, D].
+        queries: hidden states of the model, [N, D].
         k: number of keys for each query.
 
         Errors: ValueError for k below 1, another width, and queries with NaN, infinity or a length of 2^60 or more.

@@ -76,7 +76,7 @@ class KnnLMSettings:
         try:
             settings = from_json(path.read_bytes())
         except FileNotFoundError as error:
-            tune = f"kinformer knn-lm {folder} --datastore DS --data text=PATH"
+            tune = f"kinformer knn-lm {folder} --datastore STORE --data text=PATH"
             raise DatastoreError(f"{folder} has no {FILE}; tune the kNN-LM first: {tune}") from error
         except OSError as error:
             raise DatastoreError(f"cannot read {path}: {error.strerror}") from error

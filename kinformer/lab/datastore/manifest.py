@@ -49,7 +49,7 @@ class Manifest:
 
     model: the fingerprint of the model.
     tokenizer: the hash of its tokenizer, or "bytes".
-    tap: name of the inner state that is the key.
+    tap: name of the hidden state that is the key.
     dtype, width: dtype and width of a key.
     home: the folder of the model, or "".
     parts: the description of each part, in order.

@@ -75,7 +75,7 @@ def read(
 
     Windows of similar length are read together, the longest first.
 
-    tap: reader of the inner states of the model that are the keys.
+    tap: reader of the hidden states of the model that are the keys.
     part: the text.
     shard: the windows.
     length: tokens that the model reads per call in lanes.

@@ -42,7 +42,7 @@ def sweep_nearest(
 
     model: the model.
     store: the datastore.
-    tap: name of the inner state that is the key.
+    tap: name of the hidden state that is the key.
     k: largest number of neighbours.
     tokens: validation tokens. How much the distances to their neighbours vary determines the temperatures to try.
     measure: evaluates a model.

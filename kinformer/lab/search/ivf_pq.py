@@ -13,7 +13,7 @@ class IVFPQ(IVF):
     """`IVF` search with compressed vectors: a vector is cut into pieces, each stored as a short code.
 
     Choose it if the vectors do not fit into memory. A code is the number of the centre nearest to the piece (product
-    quantisation). In memory are `codes` bytes per vector, or half as many below 9,984 vectors. For each requested
+    quantisation). A vector takes `codes` bytes of memory, or half as many below 9,984 vectors. For each requested
     vector, the codes select four candidates, which are ranked by exact distances to the vectors on the disk. This is
     the index of the kNN-LM paper.
 

@@ -62,7 +62,7 @@ def time_attention(
     load of the machine slows down all of them.
 
     seconds: time limit. A length is left out if its dense attention, which takes about four times as long as at half
-        the length, would exceed it; more rounds are left out first.
+        the length, would exceed it; rounds are dropped before lengths.
     lengths: tokens in a row, ascending.
     on_progress: called with the fraction of the lengths that are done.
     """

@@ -99,26 +99,33 @@ class TourPlan:
         return self.speed * self.training >= ENOUGH
 
     @property
+    def is_too_short(self) -> bool:
+        """Whether the contenders train for less than one turn, in which they learn too little to show."""
+        return self.training < TURN
+
+    @property
     def measuring(self) -> float:
-        """Seconds that the measurements of one contender on validation data take, about."""
+        """Approximate seconds of the measurements of one contender on validation data."""
         return MEASURES * SAMPLE / (2 * self.speed)
 
     @property
     def samples(self) -> float:
-        """Seconds that a sample text of one contender takes, about."""
+        """Approximate seconds of a sample text of one contender."""
         return 2.0
 
     @property
     def total(self) -> float:
-        """Seconds of the whole tour after the measurement of speed, about."""
+        """Approximate seconds of the whole tour after the measurement of speed."""
         return len(CONTENDERS) * (self.training + self.measuring + self.samples) + self.timing
 
     def __str__(self) -> str:
+        seconds = f"{self.training:.0f} second{'' if round(self.training) == 1 else 's'}"
+        short = ". These minutes are too short for this machine; give more --minutes" if self.is_too_short else ""
         enough = f"gpt is ahead of gzip -9 after about {ENOUGH:,} tokens of Python's library"
         reached = "" if self.is_enough else ", which it does not reach here: this machine is slow, or busy"
         return (
             f"this machine trains gpt at {self.speed:,.0f} tokens/s; {enough}{reached}. Each of {len(CONTENDERS)} "
-            f"models trains for {self.training:.0f} seconds, and the tour takes about {self.total / 60:.1f} minutes"
+            f"models trains for {seconds}, and the tour takes about {self.total / 60:.1f} minutes{short}"
         )
 
 

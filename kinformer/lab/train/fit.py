@@ -71,14 +71,15 @@ def fit(
 
     model: a model from a member function, or a Model of your own.
     data: the training data in one of these forms.
-        A path of a file or folder in the form that the model reads: a text, or lines of pairs or of labelled texts.
-        KIND=PLACE with options, such as "text=notes.jsonl,field=body,tokenizer=bpe:4096" or "task=recall,pairs=16".
-        A data set of the package `datasets`, or a list of dicts or of texts. Its columns are `text`; `input_ids`, with
-        `attention_mask` and `labels` if there are any; `source` and `target`; or `text` and `label`.
-        A DataLoader, an iterable of batches, or a function from the step to a batch. A batch is a dict with `input_ids`
-        and perhaps `attention_mask` and `labels`, as the collators of transformers make it, or a batch of the model.
-        Tokens without attention are not read and have no loss, and a label of -100 has no loss.
-        Token ids [N] or [rows, N], or a `Data` or `Batches` object.
+        1. A path of a file or folder in the form that the model reads: a text, or lines of pairs or of labelled texts.
+        2. KIND=PLACE with options: "text=notes.jsonl,field=body,tokenizer=bpe:4096" or "task=recall,pairs=16".
+        3. A data set of the package `datasets`, or a list of dicts or of texts. Its columns are `text`; `input_ids`,
+        with `attention_mask` and `labels` if there are any; `source` and `target`; or `text` and `label`.
+        4. A DataLoader, an iterable of batches, or a function from the step to a batch. A batch is a dict with
+        `input_ids` and perhaps `attention_mask` and `labels`, as the collators of transformers make it, or a batch of
+        the model. Tokens without attention are not read and have no loss, and a label of -100 has no loss.
+        5. Token ids [N] or [rows, N].
+        6. A `Data` or `Batches` object.
     minutes, steps: length of the training, in minutes without evaluation or in optimiser steps. Give one of the two.
     out: folder of the run. It holds the last model, the model with the best metric on validation data in `best`,
         metrics.jsonl, and the training state to resume from. Nothing is saved by default.
@@ -90,10 +91,10 @@ def fit(
     resume: continue the run in `out` with the same arguments, except for its length. On a CPU the weights are the same
         as after a training without a break. The training starts anew if nothing was saved. More minutes or steps
         continue a finished run.
-    overwrite: True permits to replace a model in `out`; by default such a folder is refused before the first step.
+    overwrite: True allows replacing a model in `out`; by default such a folder is refused before the first step.
     valid: validation data in the form of `data`; all of `data` is then training data. By default, validation data is
-        the validation split of a data set, or a part of `data`. Of batches, it is the training batches, with a warning
-        for a DataLoader.
+        the validation split of a data set, or a part of `data`. If `data` is batches, the training batches are
+        measured, with a warning for a DataLoader.
     parallel: in a script that torchrun starts, "ddp" keeps all weights in each process, and "shard" a part of them.
     progress: True shows the progress, as lines if stderr is neither a terminal nor a notebook. False shows nothing, and
         None shows it only in a terminal or a notebook.

@@ -19,7 +19,7 @@ End = Literal["holds", "broken", "declared", "slow", "nothing"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of a test of one law (a property that every part must have) on a part.
+    """The result of a test of one law (a property that parts should have) on a part.
 
     law: name of the law.
     part: name of the part.

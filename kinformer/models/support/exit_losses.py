@@ -114,7 +114,7 @@ class ManyExits(Writer):
 
         The output is from a pass in which no token exits, or in mixed training from the first pass with random exits.
 
-        call: function that takes names of inner states (taps) and returns the model's output with them.
+        call: function that takes names of hidden states (taps) and returns the model's output with them.
         targets: token to predict at each position; -1 for none.
         ctx: context of the tokens.
         progress: progress of the training, from 0 to 1.

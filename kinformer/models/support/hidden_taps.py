@@ -1,4 +1,4 @@
-"""Taps: return an inner state of a language model by its name, together with the logits."""
+"""Taps: return an hidden state of a language model by its name, together with the logits."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,9 +20,9 @@ BLOCKS, PLACES = 64, 8  # fewest blocks to search, and number of sublayers to se
 
 
 class TapOutput(NamedTuple):
-    """Result of a `Tap`: an inner state of each token, with the model's output.
+    """Result of a `Tap`: an hidden state of each token, with the model's output.
 
-    states: inner state of each token.
+    states: hidden state of each token.
     out: output of the model: logits in `out.y`, and the next decoding state.
     """
 
@@ -31,10 +31,10 @@ class TapOutput(NamedTuple):
 
 
 class Tap:
-    """Callable that returns one inner state of a language model, such as the keys of a datastore.
+    """Callable that returns one hidden state of a language model, such as the keys of a datastore.
 
     Call it with tokens [B T] (-1 is padding, at the ends) and a decoding state or None; it returns a `TapOutput`.
-    `width` is the width of the inner state, and `place` is its name in `ctx.taps`.
+    `width` is the width of the hidden state, and `place` is its name in `ctx.taps`.
 
     model: a language model, such as LM.
     name: "last_ffn_input" for the input of the last feed-forward layer, which is after its norm. Or a name as in
@@ -42,7 +42,7 @@ class Tap:
         1.
 
     Errors: ValueError for a model that does not predict the next token, that has no feed-forward layer, or that has no
-    inner state of this name.
+    hidden state of this name.
     """
 
     def __init__(self, model: Any, name: str = LAST_FFN_INPUT):
@@ -56,7 +56,7 @@ class Tap:
             taps = _read(model, _two_tokens(model), None, (self.place,)).taps
         if self.place not in taps:
             raise ValueError(
-                f"{display_name(model)} has no inner state {quote(name)}; give {LAST_FFN_INPUT}, or a name such as "
+                f"{display_name(model)} has no hidden state {quote(name)}; give {LAST_FFN_INPUT}, or a name such as "
                 "0.1.input"
             )
         self.width: int = taps[self.place].shape[-1]
@@ -80,7 +80,7 @@ def _last_feed_forward(model: Any) -> str:
     kinds = {module.__name__ for module in modules("feedforward").values()}
     layers = [part for part in model.modules() if isinstance(part, Layer) and type(part).__module__ in kinds]
     if not layers:
-        raise ValueError(f"{display_name(model)} has no feed-forward layer; name another inner state, such as 0.input")
+        raise ValueError(f"{display_name(model)} has no feed-forward layer; name another hidden state, such as 0.input")
     inputs: list[Tensor] = []
     with _record_inputs(layers, inputs.append):
         taps = _read(model, _two_tokens(model), None, tuple(_tap_names(model, len(layers)))).taps
@@ -88,7 +88,7 @@ def _last_feed_forward(model: Any) -> str:
     same = same or [name for name, state in taps.items() if _is_among(state, inputs[-1])]
     if not same:
         raise ValueError(
-            f"{display_name(model)} does not expose the input of its feed-forward layers; name another inner state"
+            f"{display_name(model)} does not expose the input of its feed-forward layers; name another hidden state"
         )
     return same[-1]
 

@@ -21,7 +21,7 @@ START = 0.02  # standard deviation of initial embeddings, as in BERT
 class Encoder(Model):
     """Base class of bidirectional encoders: embeds tokens as BERT does and passes them to a body.
 
-    The embedding has one more id than there are tokens: `vocab`, which a subclass can use, such as for hidden tokens.
+    The embedding has one more id than there are tokens: `vocab`, which a subclass can use, such as for masked tokens.
 
     vocab: number of tokens; a byte model has 256.
     d: width of the body.

@@ -179,7 +179,7 @@ class ACT(Layer):
     a step skips only whole rows, and in the last step of a row its halted tokens.
 
     In eager eval mode rows without active tokens are skipped as a whole. With "updated", a call with a decoding state
-    skips none. Compiled code, and a call that asks for inner states (`ctx.taps`), compute all steps of all rows.
+    skips none. Compiled code, and a call that asks for hidden states (`ctx.taps`), compute all steps of all rows.
 
     Skipping single tokens needs a block that begins with an `Attention` with a plain `Softmax`. The other sublayers
     must be feed-forward layers or cross-attention. Other blocks skip at most whole rows.

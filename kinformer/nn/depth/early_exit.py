@@ -47,7 +47,7 @@ class EarlyExit(Layer):
     copy, which later tokens read. So decoding in chunks gives the same result as one call.
 
     In train mode no token leaves, since no gradient of a hard exit reaches the rule. No token leaves in a call with
-    `ctx.taps` (names of inner states) either: "0", "1", .. are then the outputs of all layers for all tokens. The model
+    `ctx.taps` (names of hidden states) either: "0", "1", .. are then the outputs of all layers for all tokens.
     `MultiExit` trains all exits and the rule on these outputs and on its head, `ctx.head`. With a `chance`, tokens
     leave in train mode too.
 

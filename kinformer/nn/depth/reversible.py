@@ -82,7 +82,7 @@ class Reversible(Stack):
 
     Gradients equal the gradients of a plain `Stack`, also for aux values, `ctx.source`, `ctx.below` and a decoding
     state. Recomputed inputs are exact up to the rounding of additions, in float32 about 1e-6. The stack is not
-    differentiable twice, and is not compiled as one graph. A call without gradients, a call that asks for inner states
+    differentiable twice, and is not compiled as one graph. A call without gradients, a call that asks for hidden states
     (`ctx.taps`), and a call that only updates the decoding state (`ctx.remember`) run as a plain `Stack`.
 
     layers: `Coupled` blocks.

@@ -15,7 +15,7 @@ class Contrastive(nn.Module, KeywordHints):
 
         -log exp(a_i . b_i) / sum_j exp(a_i . b_j), the mean over hidden parts i
 
-    A part is a sentence or another segment. Choose it beside a loss of hidden tokens, so that the vectors of different
+    A part is a sentence or another segment. Choose it beside a loss of masked tokens, so that the vectors of different
     sentences differ. The vector a_i is predicted for the hidden part i from its context. The vector b_j summarizes part
     j without context, and j runs over all parts of the batch. The product is not divided by a temperature.
 

@@ -25,6 +25,8 @@ from kinformer.pages.pictures.support.short_repr import largest_number, short_re
 
 HEADS, PANELS = 4, 6  # most heads and panels that are drawn
 AHEAD = "an encoder reads these keys; a decoder joins a pattern with Causal(), which leaves out later keys"
+CAPTION = "which keys each query reads"
+EXPLAINED = {"near": "window keys (near)", "wide": "rows of global tokens (wide)"}  # names of sets in a caption
 FULL, EMPTIER = 0.7, 0.9  # a fuller drawing covers more positions if its filled share then falls below this factor
 
 
@@ -53,11 +55,7 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
         pieces = parts(example, 1024)
         named = [(layout_words(call.layout), call.where) for call in pieces] if len(pieces) > 1 else [("", example)]
         yield _picture(
-            f"which keys each query reads: {short_repr(example)}",
-            [PanelPlan("", named, range(HEADS))],
-            length,
-            titled=False,
-            alone=True,
+            f"{CAPTION}: {short_repr(example)}", [PanelPlan("", named, range(HEADS))], length, titled=False, alone=True
         )
         return
     panels: list[PanelPlan] = []
@@ -80,9 +78,8 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
             panels.append(PanelPlan(title, [(call.name if len(of) > 1 else "", call.pattern) for call in of], heads))
     for names in dict.fromkeys(tuple(name for name, _ in call.sets) for call in panels):
         alike = [call for call in panels if tuple(name for name, _ in call.sets) == names]
-        yield _picture(
-            f"which keys each query reads{', in pieces: ' + ' and '.join(names) if any(names) else ''}", alike, length
-        )
+        sets = f": {' and '.join(EXPLAINED.get(name, name) for name in names)}" if any(names) else ""
+        yield _picture(f"{CAPTION}{sets}", alike, length)
 
 
 def side_by_side(patterns: list[Pattern], length: int | None) -> Picture:
@@ -92,7 +89,7 @@ def side_by_side(patterns: list[Pattern], length: int | None) -> Picture:
     length: number of positions; None chooses a length that shows the structure.
     """
     plans = [PanelPlan("", [("", pattern)]) for pattern in patterns]
-    return _picture("which keys each query reads", plans, length, alone=True)
+    return _picture(CAPTION, plans, length, alone=True)
 
 
 def _picture(

@@ -62,8 +62,8 @@ def test_the_standard_library_has_ninety_five_and_five_percent_and_no_tests() ->
     [
         ("text=/no/such/place", "there is no file or folder /no/such/place"),
         ("txt=stdlib", "no kind of data 'txt'; the nearest is 'text'"),
-        ("stdlib", "does not have the form KIND=WHERE"),
-        ("text=", "does not have the form KIND=WHERE"),
+        ("stdlib", "does not have the form KIND=PLACE"),
+        ("text=", "does not have the form KIND=PLACE"),
     ],
 )
 def test_a_wrong_spec_is_named_in_one_line(spec: str, message: str) -> None:

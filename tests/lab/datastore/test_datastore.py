@@ -291,7 +291,7 @@ def test_what_is_there_is_not_written_over(store_folder: Path, tmp_path: Path) -
         ({"text": torch.zeros(1, dtype=torch.uint8)}, "no token has a next token"),
         ({"text": torch.zeros(0, dtype=torch.uint8)}, "no token has a next token"),
         ({"stride": 17}, "wrong stride for windows of 16: got 17"),
-        ({"tap": "5"}, "gpt has no inner state '5'"),
+        ({"tap": "5"}, "gpt has no hidden state '5'"),
     ],
 )
 def test_what_makes_no_datastore_leaves_nothing(tmp_path: Path, keywords: dict[str, Any], message: str) -> None:

@@ -45,6 +45,9 @@ def test_the_plan_gives_a_slow_machine_more_time_within_its_limit_and_says_so() 
     fast, slow = TourPlan(1e5, 20.0), TourPlan(1e3, 40.0)
     assert fast.is_enough and "does not reach" not in str(fast)
     assert not slow.is_enough and "does not reach here" in str(slow) and "1,000 tokens/s" in str(slow)
+    short = TourPlan(1e3, 1.0)
+    assert short.is_too_short and "trains for 1 second," in str(short) and "give more --minutes" in str(short)
+    assert not slow.is_too_short and "trains for 40 seconds," in str(slow) and "--minutes" not in str(slow)
     assert fast.total > len(CONTENDERS) * fast.training + fast.timing
 
 

@@ -43,7 +43,7 @@ MODELS: dict[str, Callable[[], Any]] = {
     "lanes": tiny.lane,
     "dropout": lambda: gpt(**SIZE, length=12, dropout=0.3),
     "memory": lambda: transformer_xl(**SIZE, segment=4, memory=6, dropout=0.2),
-    "hidden tokens": lambda: bert(**SIZE, length=12),
+    "masked tokens": lambda: bert(**SIZE, length=12),
     "centroids": lambda: routing_transformer(**SIZE),
     "spans": lambda: adaptive_span(**SIZE),
     "drawn features": lambda: performer(**SIZE, redraw=2),

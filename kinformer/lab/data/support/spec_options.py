@@ -1,4 +1,4 @@
-"""Specifications of data, KIND=WHERE,NAME=VALUE,...: split into their parts and checked.
+"""Specifications of data, KIND=PLACE,NAME=VALUE,...: split into their parts and checked.
 
 It imports nothing heavy, so that a command can check its arguments before it begins.
 """
@@ -11,7 +11,7 @@ from kinformer.core.quote import quote
 
 
 def words_of(spec: str, forms: Mapping[str, str]) -> tuple[str, str, dict[str, str]]:
-    """Split a specification into its kind, WHERE, and the options NAME=VALUE.
+    """Split a specification into its kind, its place, and the options NAME=VALUE.
 
     spec: the specification.
     forms: each kind of data, with its form on a command line.
@@ -22,7 +22,7 @@ def words_of(spec: str, forms: Mapping[str, str]) -> tuple[str, str, dict[str, s
     kind, equals, rest = spec.partition("=")
     where, options = options_of(rest)
     if not equals or not where:
-        raise ValueError(f"the data {quote(spec)} does not have the form KIND=WHERE; {advice}")
+        raise ValueError(f"the data {quote(spec)} does not have the form KIND=PLACE; {advice}")
     if kind not in forms:
         raise ValueError(f"there is no kind of data {quote(kind)}{suggest_names(kind, forms)}; {advice}")
     return kind, where, options
@@ -42,7 +42,7 @@ def refuse_unknown(kind: str, options: Iterable[str], names: Iterable[str]) -> N
 
 
 def options_of(text: str) -> tuple[str, dict[str, str]]:
-    """Split `text` into WHERE, which may contain commas, and the options NAME=VALUE at its end."""
+    """Split `text` into the place, which may contain commas, and the options NAME=VALUE at its end."""
     options: dict[str, str] = {}
     while match := re.fullmatch(r"(.*),(\w+)=([^,]*)", text, re.DOTALL):
         text, name, value = match.groups()
