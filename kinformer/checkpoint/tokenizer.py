@@ -89,6 +89,9 @@ class Tokenizer:
         self.text, self.place = text, place
         self._tables: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
+    def __str__(self) -> str:
+        return self.place
+
     @cached_property
     def backend(self) -> Any:
         """Tokenizer object of the package."""
@@ -161,12 +164,13 @@ class Tokenizer:
             )
         loss.warn(name)
 
-    def encode(self, text: bytes) -> list[int]:
+    def encode(self, text: str | bytes) -> list[int]:
         """Return the tokens of a text; bytes that are not UTF-8 are read as U+FFFD.
 
-        text: bytes of the text.
+        text: the text, or its bytes.
         """
-        return self.backend.encode(text.decode(errors="replace"), add_special_tokens=False).ids
+        letters = text if isinstance(text, str) else text.decode(errors="replace")
+        return self.backend.encode(letters, add_special_tokens=False).ids
 
     def decode(self, tokens: Sequence[int]) -> bytes:
         """Return the text of tokens, including special ones; ids outside the vocabulary are skipped.

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from kinformer.checkpoint.unknown_tokenizer import UnknownTokenizer
 from kinformer.cli.errors import print_warnings
 from kinformer.lab.data.data import Data
 from kinformer.lab.data.data_fits_model import refuse_few, refuse_other_tokens, refuse_unread
@@ -21,7 +22,9 @@ def source_for(model: Any, folder: Path, data: str) -> DataSource:
     Errors: UserError, before any data is read, for a kind of data that the model does not read.
     """
     with from_user(ValueError), print_warnings():
-        source = resolve(data, None if model.tokenizer is None else str(folder))
+        tokenizer = model.tokenizer
+        named = tokenizer is None or isinstance(tokenizer, UnknownTokenizer)  # no file of the folder holds it
+        source = resolve(data, tokenizer if named else str(folder))
         if source.kind is not None:
             refuse_unread(model, source.kind)
     return source

@@ -40,6 +40,7 @@ def fit(
     resume: bool = False,
     overwrite: bool = False,
     valid: Any = None,
+    tokenizer: Any = None,
     parallel: Form = "ddp",
     progress: bool | None = None,
     **further: Any,
@@ -94,6 +95,9 @@ def fit(
     valid: validation data in the form of `data`; all of `data` is then training data. By default, validation data is
         the validation split of a data set, or a part of `data`. Of batches, it is the training batches, with a warning
         for a DataLoader.
+    tokenizer: the tokenizer of texts, or the one that made the token ids: a tokenizers.Tokenizer, a fast tokenizer of
+        transformers, the path of a tokenizer.json, or "bytes". It is saved with the model. Without one, texts are read
+        as bytes. A model that is trained on token ids without one refuses texts later.
     parallel: in a script that torchrun starts, "ddp" keeps all weights in each process, and "shard" a part of them.
     progress: True shows the progress, as lines if stderr is neither a terminal nor a notebook. False shows nothing, and
         None shows it only in a terminal or a notebook.
@@ -124,7 +128,7 @@ def fit(
     ):
         if folder is not None and not overwrite:
             _check_folder(folder, model, resume)
-        read = as_data(model, data, valid, batch=settings.batch, length=settings.length, seed=seed)
+        read = as_data(model, data, valid, tokenizer=tokenizer, batch=settings.batch, length=settings.length, seed=seed)
         shown = progress if group.rank == 0 else False
         try:
             with show_fit(shown, display_name(model)) as show:

@@ -10,6 +10,8 @@ from kinformer.checkpoint.checkpoint import columns_of, member_record
 from kinformer.core.model import Model
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.data import Data
+from kinformer.lab.data.support.data_tokenizer import ids_tokenizer
+from kinformer.lab.data.support.model_batch import TOKEN_KINDS
 from kinformer.lab.train.activation_checkpointing import checkpointed
 from kinformer.lab.train.budget import Budget
 from kinformer.lab.train.distributed import SINGLE_PROCESS, SingleProcess
@@ -107,6 +109,8 @@ def _train(
     if isinstance(data, Data):
         group.refuse_few(settings.batch, settings.accumulate)
         _note_data(model, data, settings.length)
+    elif model.reads in TOKEN_KINDS:
+        model.tokenizer = ids_tokenizer(model, data.tokenizer)
     if run is not None:
         member_record(model)
     if resume and not going_on:
