@@ -113,7 +113,7 @@ def _read_path(model: Model, data: str | Path, valid: Any, tokenizer: Any) -> Da
     if tokenizer is not None:
         options["tokenizer"] = own or BYTES
     if kind in readers:
-        return resolve(text, own).read(**options)
+        return resolve(text, None if "tokenizer" in options else own).read(**options)
     if "\n" in text or len(text) > LONGEST:
         raise ValueError(
             f"data is a text of {len(text):,} characters, but fit takes the path of a file or {form}. "
