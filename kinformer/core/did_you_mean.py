@@ -45,6 +45,8 @@ _SYNONYMS = {
     "warmup": "warmup_steps num_warmup_steps warmup_ratio warmup_iters",
     "schedule": "scheduler lr_scheduler lr_scheduler_type",
     "valid": "eval_dataset validation_data val_data valid_data eval_data test_dataset",
+    "split": "valid eval_dataset",
+    "wandb": "report_to log_with use_wandb",
     "resume": "resume_from_checkpoint",
     "tokens": "max_new_tokens max_tokens max_length input_ids inputs prompt idx attention_mask pad_token_id",
     "temperature": "temp",
@@ -71,6 +73,7 @@ _SYNONYMS = {
 # For a name: a part of a word, and the explanation that follows the name if it replaces a word with this part.
 _EXPLANATIONS = {
     "steps": ("epochs", ": steps = epochs * training tokens / (batch * length)"),
+    "split": ("valid", ": whole measures all of a held-out file"),
     "tokens": ("", ": -1 marks padding, on the left of a prompt"),
     "batch": ("mask", ": -1 marks padding in its tokens"),
     "pattern": ("causal", ": such as Causal()"),
@@ -140,8 +143,17 @@ def _suggest_keyword(name: str, names: Iterable[str]) -> str:
     names = tuple(names)
     if (synonym := find_synonym(name, names)) is None and name in ADVICE:
         return f"; {ADVICE[name]}"
+    return suggest_names(name, names) + explain_synonym(name, synonym)
+
+
+def explain_synonym(name: str, synonym: str | None) -> str:
+    """Return the explanation that follows a name if it replaces a word of another library; "" for none.
+
+    name: the word.
+    synonym: the name to use instead; None if there is none.
+    """
     part, explanation = _EXPLANATIONS.get(synonym or "", ("", ""))
-    return suggest_names(name, names) + (explanation if part in name else "")
+    return explanation if part in name else ""
 
 
 def check_known_keywords(owner: str, keywords: Collection[str], names: Collection[str]) -> None:

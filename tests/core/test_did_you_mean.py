@@ -85,7 +85,7 @@ def test_words_of_other_libraries_have_a_name_here(word: str) -> None:
     ("function", "word", "end"),
     [
         ("generate", "max_length", "use 'steps' instead"),
-        ("generate", "attention_mask", "use 'tokens' instead: -1 marks padding, on the left of a prompt"),
+        ("generate", "pad_token_id", "use 'tokens' instead: -1 marks padding, on the left of a prompt"),
         ("generate", "num_return_sequences", "repeat the prompt with tokens.repeat(n, 1)"),
         ("generate", "top_q", "the nearest is 'top_p'"),
         ("fit", "num_epochs", "use 'steps' instead: steps = epochs * training tokens / (batch * length)"),

@@ -1,5 +1,6 @@
 """Reading of data with the tokenizer of a trained model."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,18 +31,21 @@ def source_for(model: Any, folder: Path, data: str) -> DataSource:
     return source
 
 
-def read_for_model(model: Any, data: str, folder: Path) -> Data:
+def read_for_model(
+    model: Any, data: str, folder: Path, read: Callable[[DataSource], Data] = DataSource.read
+) -> Data:
     """Read the data that a user names, with the model's tokenizer unless the user names another.
 
     model: the model.
     data: the data as the user writes it, such as "text=notes.txt".
     folder: the model's folder, which holds its tokenizer.
+    read: the way to read the data: `DataSource.read`, or `DataSource.read_whole`.
 
     Errors: UserError if the data cannot be read, or the model does not read this kind of data.
     """
     source = source_for(model, folder, data)
     with from_user(ValueError, LookupError, OSError, ImportError), print_warnings():
-        return source.read()
+        return read(source)
 
 
 def read_text(model: Any, source: DataSource, split: str) -> TextData:

@@ -47,6 +47,17 @@ class DataSource:
         _check_options(self.name, self.reader, [*self.options, *options_given])
         return self.reader(self.where, **self.options, **options_given)
 
+    def read_whole(self) -> Data:
+        """Read the data without splitting it: all of it is in the split "valid", and in "train".
+
+        Errors: ValueError for a kind of data whose splits are fixed, and for data with `valid=`.
+        """
+        if "valid" not in inspect.signature(self.reader).parameters or "valid" in self.options:
+            raise ValueError(
+                f"{quote(self.spec)} has splits of its own, and is not measured as a whole; give --split all"
+            )
+        return self.read(valid=self.where)
+
 
 def resolve(spec: str, tokenizer: str | Tokenizer | None = None) -> DataSource:
     """Parse "KIND=WHERE,NAME=VALUE,..."; KIND is a file of kinformer/lab/data with a function `read`.

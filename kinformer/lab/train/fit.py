@@ -13,13 +13,15 @@ from kinformer.core.did_you_mean import check_known_keywords
 from kinformer.core.missing_path import refuse_long_paths
 from kinformer.core.model import Model, display_name
 from kinformer.lab.data.as_data import as_data
-from kinformer.lab.data.batches import Batches
+from kinformer.lab.data.batches import Batches, device_of
 from kinformer.lab.data.data import Data
 from kinformer.lab.train.budget import Budget, MinuteBudget, StepBudget
 from kinformer.lab.train.distributed import Form, processes
 from kinformer.lab.train.fit_progress import show_fit
 from kinformer.lab.train.folder_lock import lock_folder
 from kinformer.lab.train.history import History
+from kinformer.lab.train.loggers import check_loggers, fit_loggers, logging_to, run_config
+from kinformer.lab.train.metrics_logger import LoggedRun
 from kinformer.lab.train.run_folder import RunFolder
 from kinformer.lab.train.settings import Settings
 from kinformer.lab.train.train import train
@@ -43,6 +45,9 @@ def fit(
     tokenizer: Any = None,
     parallel: Form = "ddp",
     progress: bool | None = None,
+    tensorboard: bool = False,
+    wandb: bool = False,
+    on_metrics: Callable[[dict[str, Any]], None] | None = None,
     **further: Any,
 ) -> History:
     """Train a model in place and return the history of the training.
@@ -101,6 +106,10 @@ def fit(
     parallel: in a script that torchrun starts, "ddp" keeps all weights in each process, and "shard" a part of them.
     progress: True shows the progress, as lines if stderr is neither a terminal nor a notebook. False shows nothing, and
         None shows it only in a terminal or a notebook.
+    tensorboard: True writes the numbers of each step to the folder `tensorboard` in `out`, for TensorBoard.
+    wandb: True records them with Weights & Biases, in the project of WANDB_PROJECT. WANDB_MODE=offline needs no account.
+    on_metrics: a function that is called with each line of metrics.jsonl, a dict such as {"step": 3, "loss": 2.1}, for
+        loggers of your own. Each measurement on validation data is a line with `after` and `valid`.
     further: other fields of `Settings`, such as accumulate=4, precision="bf16", checkpointing=True or clip=0.5, or of
         `Recipe`, such as schedule="linear", warmup=100, betas=(0.9, 0.98) or eps=1e-9.
 
@@ -118,6 +127,7 @@ def fit(
         raise ValueError(
             "resume=True continues the run in out, but overwrite=True starts it again; give one of the two"
         )
+    check_loggers(None if out is None else Path(out), tensorboard, wandb)
     settings = _settings({"batch": batch, "length": length}, lr=lr, seed=seed, **further)
     budget = _budget(minutes, steps)
     folder = None if out is None else Path(out)
@@ -130,15 +140,39 @@ def fit(
             _check_folder(folder, model, resume)
         read = as_data(model, data, valid, tokenizer=tokenizer, batch=settings.batch, length=settings.length, seed=seed)
         shown = progress if group.rank == 0 else False
+        loggers = []
+        if folder is not None and group.rank == 0:
+            config, resumed = run_config(model, read, budget, settings, device_of(model)), resume and _has_run(folder)
+            run = LoggedRun(folder.name, folder, config, resumed)
+            loggers = fit_loggers(run, tensorboard, wandb)
         try:
-            with show_fit(shown, display_name(model)) as show:
+            with show_fit(shown, display_name(model)) as show, logging_to(loggers) as log_line:
+
+                def record(line: dict[str, Any]) -> None:
+                    log_line(line)
+                    if on_metrics is not None:
+                        on_metrics(line)
+
                 return train(
-                    model, read, budget, settings, folder=folder, show=show, resume=resume, group=group, claimed=True
+                    model,
+                    read,
+                    budget,
+                    settings,
+                    folder=folder,
+                    show=show,
+                    on_metrics=record,
+                    resume=resume,
+                    group=group,
+                    claimed=True,
                 )
         except CheckpointError as error:
             if folder is None:
                 raise
             raise CheckpointError(f"{error}; {_advice_for(folder)}") from error
+
+
+def _has_run(folder: Path) -> bool:
+    return RunFolder(folder).step is not None
 
 
 def _budget(minutes: float | None, steps: int | None) -> Budget:
