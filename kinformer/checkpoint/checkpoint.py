@@ -9,7 +9,6 @@ hash of the config that they belong to.
 import hashlib
 import json
 import math
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -31,6 +30,7 @@ from kinformer.core.keyword_hints import hint_keywords
 from kinformer.core.keywords import check_keywords, name_of
 from kinformer.core.missing_path import refuse_long_paths
 from kinformer.core.model import ColumnScales, Metric
+from kinformer.core.warn import warn
 
 BYTES = "bytes"  # config entry for models without a tokenizer
 UNKNOWN = "unknown"  # config entry for models that were trained on token ids alone
@@ -67,6 +67,8 @@ def save(model: nn.Module, folder: str | Path, *, step: int | None = None) -> No
     Errors: TypeError if no member function built the model; OSError if the folder cannot be written. An earlier
     checkpoint in the folder then stays.
     """
+    if isinstance(model, str | Path):
+        raise TypeError("save takes the model first: got a folder. Call save(model, folder)")
     record = member_record(model)
     folder = Path(folder)
     tokenizer = as_tokenizer(getattr(model, "tokenizer", None))
@@ -360,7 +362,7 @@ def _member(config: Mapping[str, Any], folder: Path, function: Callable[..., Any
             )
         origin = getattr(function, "origin", Origin())
         if file is not None and config.get("sha256") != origin.sha256:
-            warnings.warn(f"{file} has changed since the model in {folder} was saved", stacklevel=3)
+            warn(f"{file} has changed since the model in {folder} was saved")
         return function
     if file is not None:
         raise MemberNeeded(folder, name, file)

@@ -1,7 +1,6 @@
 """Tokenizers whose tokens are not single bytes, stored as JSON of the package `tokenizers`."""
 
 import hashlib
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from difflib import SequenceMatcher
 from functools import cached_property
@@ -14,6 +13,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from kinformer.core.from_json import from_json
+from kinformer.core.warn import warn
 
 NO_BYTE = 256
 GROUP, BEFORE = 64, 8  # number of tokens compared at a time; number of earlier tokens decoded with them
@@ -57,7 +57,7 @@ class LostBytes(NamedTuple):
             summary = (
                 f"{self.missing:,} of {self.read:,} bytes ({share:.2%}) of {name}, first {self.letter!r}{in_place}"
             )
-            warnings.warn(f"the tokenizer loses {summary}: {so}", stacklevel=3)
+            warn(f"the tokenizer loses {summary}: {so}")
 
 
 class Encoding(NamedTuple):

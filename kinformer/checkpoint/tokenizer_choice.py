@@ -1,6 +1,5 @@
 """Choice of a tokenizer by a text such as "bytes", "bpe:4096" or the path of a tokenizer.json."""
 
-import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from kinformer.checkpoint.decompress import text as opened
 from kinformer.checkpoint.tokenizer import Tokenizer, tokenizers_package
 from kinformer.core.from_json import from_json
 from kinformer.core.quote import quote
+from kinformer.core.warn import warn
 
 BPE = "tokenizer=bpe:4096"
 LEAST = 257  # a byte-level vocabulary has all 256 bytes and at least one merge
@@ -83,10 +83,7 @@ def read_tokenizer(path: Path) -> Tokenizer:
     if not is_mapping or not tokenizer.size:
         raise ValueError(f"{path} is not a tokenizer.json: it has no vocabulary")
     if tokenizer.switched_off:
-        warnings.warn(
-            f"{path} sets {' and '.join(tokenizer.switched_off)}, which is switched off: each text is tokenized whole",
-            stacklevel=2,
-        )
+        warn(f"{path} sets {' and '.join(tokenizer.switched_off)}, which is switched off: each text is tokenized whole")
     return tokenizer
 
 

@@ -1,4 +1,4 @@
-"""UnknownTokenizer: the tokenizer of a model that was trained on token ids, as long as nobody has given the real one."""
+"""UnknownTokenizer: stands for the tokenizer of token ids until somebody gives the real one."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -42,4 +42,3 @@ class UnknownTokenizer(Tokenizer):
     def speaker(self) -> Callable[[int], str]:
         """Return a function that takes the new tokens in turn and returns the id of each in angle brackets."""
         return lambda token: f"<{token}>" if token >= 0 else ""
-

@@ -225,11 +225,11 @@ def _no_such_option(error: Any) -> str:
     options = {opt.lstrip("-").replace("-", "_"): opt for param in params for opt in param.opts if opt.startswith("--")}
     name = error.option_name.lstrip("-").replace("-", "_")
     synonym = find_synonym(name, options) or find_synonym(name) or name
-    if name in ADVICE and synonym not in options:
-        return f"No such option: {error.option_name}; {ADVICE[name]}"
     if synonym in options:
         return f"No such option: {error.option_name}; use {options[synonym]} instead{explain_synonym(name, synonym)}"
     takes_keywords = any(param.name == "keywords" for param in params)
+    if name in ADVICE and not takes_keywords:
+        return f"No such option: {error.option_name}; {ADVICE[name]}"
     if not takes_keywords or difflib.get_close_matches(name, options, n=1, cutoff=CLOSE):
         return ""
     return f"No such option: {error.option_name}; keywords of a member have no dashes: write {synonym}=VALUE"

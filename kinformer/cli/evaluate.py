@@ -45,7 +45,10 @@ def evaluate(
     *,
     data: Data,
     split: Annotated[
-        Split, typer.Option(help="Part to measure; all: each part that is not empty; whole: all of the data as one, such as a held-out file.")
+        Split,
+        typer.Option(
+            help="Part to measure. all: each part that is not empty. whole: all of a held-out file, in one number."
+        ),
     ] = "test",
     length: Window = None,
     stride: Annotated[
@@ -112,10 +115,10 @@ def evaluate(
     from kinformer.cli.support.evaluation import (
         PART_OF,
         evaluate_split,
+        note_unmeasured,
         refuse_picture,
         row_length,
         score_table,
-        note_unmeasured,
         value_of_all_layers,
     )
     from kinformer.cli.support.load_model import load_model, with_datastore

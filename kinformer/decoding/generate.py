@@ -1,7 +1,6 @@
 """generate: continue prompts with any model that has `start` and `logits`, by sampling or beam search."""
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -18,6 +17,7 @@ from kinformer.core.layer import State
 from kinformer.core.position import Position, Rotation
 from kinformer.core.quote import quote
 from kinformer.core.state import leaves
+from kinformer.core.warn import warn
 from kinformer.decoding.beam import search
 from kinformer.decoding.generation_state import GenerationState
 from kinformer.decoding.prompt_rows import prompt_rows
@@ -108,6 +108,11 @@ def generate(
     _check(steps, method, state, recompute)
     _refuse_unused(temperature, top_k, top_p, beam, length_penalty)
     _refuse_seeds(seed)
+    if isinstance(stop, str | bytes):
+        raise TypeError(
+            f"stop is a text: got {quote(stop)}, expected a token id, or a function of the new tokens [B, N] that says "
+            "which rows have ended. `kinformer generate --stop TEXT` takes a text"
+        )
     if stop is not None and not callable(stop):
         check_whole_between("stop", stop, -(2**63), 2**63 - 1)
     if not callable(getattr(model, "start", None)) or not callable(getattr(model, "logits", None)):
@@ -307,10 +312,9 @@ def _sliding_window(model: Any, length: int) -> int | None:
     trained = getattr(model, "trained_length", None)
     free = getattr(model, "window", None) is None and not getattr(model, "lanes", False)
     if trained is not None and free and length > trained and not _has_endless_positions(model):
-        warnings.warn(
+        warn(
             f"got {length} tokens, but the model was trained on rows of {trained}: text beyond that may make no sense; "
-            "generate fewer, or train with a larger length",
-            stacklevel=4,
+            "generate fewer, or train with a larger length"
         )
     return None
 

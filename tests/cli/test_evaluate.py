@@ -214,9 +214,7 @@ def test_spans_that_heads_have_learned_are_told_and_drawn(
     fails(capsys, ["evaluate", *map(str, base), "--out", str(tmp_path / "no" / "x.png")], "there is no file or folder")
 
 
-def test_a_held_out_file_is_measured_as_a_whole(
-    tmp_path: Path, text: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_held_out_file_is_measured_as_a_whole(tmp_path: Path, text: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = gpt(**SMALL, length=64).eval()
     model.trained_length, model.trained_on = 64, "text=other"
     save(model, tmp_path / "run")

@@ -31,9 +31,7 @@ def source_for(model: Any, folder: Path, data: str) -> DataSource:
     return source
 
 
-def read_for_model(
-    model: Any, data: str, folder: Path, read: Callable[[DataSource], Data] = DataSource.read
-) -> Data:
+def read_for_model(model: Any, data: str, folder: Path, read: Callable[[DataSource], Data] = DataSource.read) -> Data:
     """Read the data that a user names, with the model's tokenizer unless the user names another.
 
     model: the model.

@@ -1,7 +1,6 @@
 """as_data: the data of a training from what a user passes in Python."""
 
 import inspect
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -17,6 +16,7 @@ from kinformer.checkpoint.checkpoint import BYTES
 from kinformer.core.missing_path import missing_path
 from kinformer.core.model import Model, display_name
 from kinformer.core.quote import quote, shorten
+from kinformer.core.warn import warn
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.data import Data
 from kinformer.lab.data.read_table import read_table
@@ -150,6 +150,8 @@ def _batches(model: Model, data: Any, valid: Any, seed: int) -> Batches:
     convert = partial(model_batch, reads=model.reads) if model.reads in TOKEN_KINDS else _as_it_is
     of_valid = None if valid is None else [convert(item) for item in _iterated(model, valid, "valid")]
     if callable(data) and not isinstance(data, Iterable):
+        if of_valid is None:
+            raise ValueError("data is a function of the step, which leaves no validation data. Give valid=[BATCH, ...]")
         return Batches(lambda step: convert(data(step)), of_valid)
     items = _iterated(model, data, "data")
     if isinstance(data, list | tuple) or iter(data) is data:  # batches in memory, or a generator, which ends
@@ -157,10 +159,7 @@ def _batches(model: Model, data: Any, valid: Any, seed: int) -> Batches:
     _refuse_own_share(data)
     if of_valid is None:
         of_valid = [convert(item) for item in islice(items, UNNAMED)]
-        warnings.warn(
-            f"no validation data: the first {len(of_valid):,} batches of the training data are measured; give valid=",
-            stacklevel=4,
-        )
+        warn(f"no validation data: the first {len(of_valid):,} batches of the training data are measured; give valid=")
     replay = EpochReplay(data, seed)
     return Batches(lambda step: convert(replay(step)), of_valid)
 

@@ -1,6 +1,5 @@
 """read_table: the data of a model from rows with named columns, such as a data set of Hugging Face."""
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,6 +9,7 @@ import numpy
 from kinformer.checkpoint.atomic_files import digest
 from kinformer.checkpoint.tokenizer import Tokenizer
 from kinformer.core.model import Model
+from kinformer.core.warn import warn
 from kinformer.decoding.pad_sequences import pad_sequences
 from kinformer.lab.data import labelled, pairs
 from kinformer.lab.data.batches import Batches
@@ -30,7 +30,13 @@ TokenRow = dict[str, Any]  # input_ids without padding, and labels of the row if
 
 
 def read_table(
-    model: Model, table: PythonTable, valid: PythonTable | None, batch: int, length: int, seed: int, tokenizer: Any = None
+    model: Model,
+    table: PythonTable,
+    valid: PythonTable | None,
+    batch: int,
+    length: int,
+    seed: int,
+    tokenizer: Any = None,
 ) -> Data | Batches:
     """Read rows with named columns for a model.
 
@@ -184,10 +190,8 @@ def _shorten_rows(model: Model, rows: list[TokenRow], length: int) -> list[Token
     long = [max(len(row[side]) for side in sides) > length for row in rows]
     if any(long):
         fate = "left out" if model.reads == "pairs" else "cut"
-        warnings.warn(
-            f"{sum(long):,} of {len(rows):,} rows have more than {length:,} tokens and are {fate}; "
-            "give a larger length",
-            stacklevel=2,
+        warn(
+            f"{sum(long):,} of {len(rows):,} rows have more than {length:,} tokens and are {fate}; give a larger length"
         )
     if model.reads == "pairs":
         rows = [row for row, is_long in zip(rows, long, strict=True) if not is_long]

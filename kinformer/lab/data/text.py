@@ -130,7 +130,9 @@ class TextData(Data):
 
 
 @named
-def read(where: str, *, field: str = "", documents: str = "", tokenizer: str | Tokenizer = "bytes", valid: str = "") -> TextData:
+def read(
+    where: str, *, field: str = "", documents: str = "", tokenizer: str | Tokenizer = "bytes", valid: str = ""
+) -> TextData:
     """Read text from "stdlib", a file, a folder, a glob or "hf:NAME", split about 90 : 5 : 5.
 
     Compressed files (gzip, xz, zstandard) are unpacked. JSON lines are read by one field of each row.
@@ -165,11 +167,7 @@ def read(where: str, *, field: str = "", documents: str = "", tokenizer: str | T
 
 
 def read_splits(
-    splits: Sequence[Split],
-    rule: str,
-    tokenizer: Tokenizer | int | None,
-    spelled: str = "",
-    *, joined: bool = False
+    splits: Sequence[Split], rule: str, tokenizer: Tokenizer | int | None, spelled: str = "", *, joined: bool = False
 ) -> TextData:
     """Read text sources that are split in three.
 

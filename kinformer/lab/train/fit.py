@@ -107,11 +107,14 @@ def fit(
     progress: True shows the progress, as lines if stderr is neither a terminal nor a notebook. False shows nothing, and
         None shows it only in a terminal or a notebook.
     tensorboard: True writes the numbers of each step to the folder `tensorboard` in `out`, for TensorBoard.
-    wandb: True records them with Weights & Biases, in the project of WANDB_PROJECT. WANDB_MODE=offline needs no account.
+    wandb: True records them with Weights & Biases, in the project WANDB_PROJECT; WANDB_MODE=offline needs no account.
     on_metrics: a function that is called with each line of metrics.jsonl, a dict such as {"step": 3, "loss": 2.1}, for
         loggers of your own. Each measurement on validation data is a line with `after` and `valid`.
-    further: other fields of `Settings`, such as accumulate=4, precision="bf16", checkpointing=True or clip=0.5, or of
+    further: other fields of `kf.Settings`, such as accumulate=4, precision="bf16", checkpointing=True or clip=0.5, or of
         `Recipe`, such as schedule="linear", warmup=100, betas=(0.9, 0.98) or eps=1e-9.
+
+    The model stays in train mode, as after a loop of PyTorch: call model.eval() before you use its scores. `generate`,
+    `look` and `kf.load` do so themselves.
 
     Errors: ValueError, in one line, if the model does not read the data or an argument has no meaning. TypeError for an
     unknown keyword, with the keyword to use instead. FileNotFoundError for a missing path. ValueError if a model that
@@ -120,7 +123,11 @@ def fit(
     is not finite.
     """
     if not isinstance(model, Model):
-        raise ValueError(f"wrong model for fit: got {type(model).__name__}, expected a Model, such as gpt() returns")
+        got = type(model).__name__
+        if isinstance(data, Model):
+            raise ValueError(f"fit takes the model first: got {got} and then a model. Call fit(model, data)")
+        foreign = ", which is a model of transformers" if type(model).__module__.startswith("transformers.") else ""
+        raise ValueError(f"wrong model for fit: got {got}{foreign}, expected a model of kinformer, such as kf.gpt()")
     if resume and out is None:
         raise ValueError("resume=True continues the run in a folder: got out=None. Give out=FOLDER")
     if resume and overwrite:

@@ -68,9 +68,7 @@ def test_a_model_trained_on_ids_is_saved_as_such_and_refuses_texts(
     fit(model, ids(backend), **QUICK)  # ids go on
 
 
-def test_a_given_tokenizer_lets_it_read_texts(
-    backend: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_given_tokenizer_lets_it_read_texts(backend: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     on_ids(backend, out=tmp_path / "run")
     (tmp_path / "held.txt").write_text("\n".join(TEXTS))
     (tmp_path / "tokenizer.json").write_text(backend.to_str())
@@ -122,7 +120,9 @@ def test_ids_that_are_bytes_can_be_named_so(tmp_path: Path) -> None:
 def test_a_classifier_trained_on_a_loader_refuses_texts(
     backend: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = [{"input_ids": torch.tensor([row["input_ids"][:5]] * 2), "labels": torch.tensor([0, 1])} for row in ids(backend)]
+    rows = [
+        {"input_ids": torch.tensor([row["input_ids"][:5]] * 2), "labels": torch.tensor([0, 1])} for row in ids(backend)
+    ]
     model = bert_classifier(**SIZE, vocab=280, length=64)
     fit(model, rows[:8], steps=1, out=tmp_path / "run")
     assert isinstance(model.tokenizer, UnknownTokenizer)
@@ -145,7 +145,11 @@ def test_another_tokenizer_and_wrong_values_are_refused(backend: Any, tmp_path: 
         "is not the tokenizer that this gpt was trained with": (model, train_tokenizer(TEXTS, 260).backend, ValueError),
         "wrong tokenizer: got int, expected": (gpt(**SIZE), 5, TypeError),
         "tokenizer=bpe:400 trains a tokenizer": (gpt(**SIZE), "bpe:400", ValueError),
-        "tokenizer= has no effect: this image_transformer reads images": (image_transformer(**SIZE), backend, ValueError),
+        "tokenizer= has no effect: this image_transformer reads images": (
+            image_transformer(**SIZE),
+            backend,
+            ValueError,
+        ),
     }
     for message, (other, tokenizer, error) in refused.items():
         with pytest.raises(error, match=message):
