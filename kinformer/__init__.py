@@ -51,8 +51,11 @@ def _discover() -> types.ModuleType:
 
 
 def _suggestion(name: str) -> str:
-    from kinformer.core.did_you_mean import suggest_names  # imported here to keep `import kinformer` fast
+    # imported here to keep `import kinformer` fast
+    from kinformer.core.did_you_mean import ADVICE, suggest_names
 
+    if name in ADVICE:
+        return f"; {ADVICE[name]}"
     return suggest_names(name, __dir__(), "; dir(kinformer) lists them")
 
 

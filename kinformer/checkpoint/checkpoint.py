@@ -9,7 +9,6 @@ hash of the config that they belong to.
 import hashlib
 import json
 import math
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +21,8 @@ from kinformer import __version__
 from kinformer.checkpoint.atomic_files import write_together
 from kinformer.checkpoint.model_files import BEST, CONFIG, TOKENIZER, WEIGHTS, CheckpointError, contents, read_config
 from kinformer.checkpoint.tokenizer import Tokenizer
+from kinformer.checkpoint.tokenizer_choice import as_tokenizer
+from kinformer.checkpoint.unknown_tokenizer import UnknownTokenizer
 from kinformer.checkpoint.weights_file import format_weights, load_tensors, read_tensors, tensors_of
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.discover import MemberRecord, Origin, members
@@ -29,8 +30,10 @@ from kinformer.core.keyword_hints import hint_keywords
 from kinformer.core.keywords import check_keywords, name_of
 from kinformer.core.missing_path import refuse_long_paths
 from kinformer.core.model import ColumnScales, Metric
+from kinformer.core.warn import warn
 
 BYTES = "bytes"  # config entry for models without a tokenizer
+UNKNOWN = "unknown"  # config entry for models that were trained on token ids alone
 LONGEST = 2**40  # upper limit of trained_length
 EDITION = 2  # version of the checkpoint format; the first had no number
 
@@ -64,14 +67,17 @@ def save(model: nn.Module, folder: str | Path, *, step: int | None = None) -> No
     Errors: TypeError if no member function built the model; OSError if the folder cannot be written. An earlier
     checkpoint in the folder then stays.
     """
+    if isinstance(model, str | Path):
+        raise TypeError("save takes the model first: got a folder. Call save(model, folder)")
     record = member_record(model)
     folder = Path(folder)
+    tokenizer = as_tokenizer(getattr(model, "tokenizer", None))
+    config = _config(record) | _training_facts(model, tokenizer)
     folder.mkdir(parents=True, exist_ok=True)
-    config, tokenizer = _config(record) | _training_facts(model), getattr(model, "tokenizer", None)
     metadata = {"format": "pt", "built": _identity_hash(config)} | ({} if step is None else {"step": str(step)})
     weights = format_weights(dict(tensors_of(model)), metadata)
     small_files = {CONFIG: f"{json.dumps(config, indent=2)}\n".encode()}
-    if tokenizer is not None:
+    if config["tokenizer"] == TOKENIZER and tokenizer is not None:
         small_files = {TOKENIZER: tokenizer.text.encode(), **small_files}
     new = {folder / name: data for name, data in small_files.items() if not _has_contents(folder / name, data)}
     write_together({**new, folder / WEIGHTS: weights})
@@ -149,13 +155,13 @@ def _config(record: MemberRecord) -> dict[str, Any]:
     return config | {"kinformer": __version__}
 
 
-def _training_facts(model: Any) -> dict[str, Any]:
+def _training_facts(model: Any, tokenizer: Tokenizer | None) -> dict[str, Any]:
     """Return the facts of the training that a model stores: row length, data, labels, columns and metric."""
-    metric, tokenizer = getattr(model, "metric", None), getattr(model, "tokenizer", None)
-    columns = getattr(model, "columns", None)
+    metric, columns = getattr(model, "metric", None), getattr(model, "columns", None)
+    entry = BYTES if tokenizer is None else UNKNOWN if isinstance(tokenizer, UnknownTokenizer) else TOKENIZER
     return {
-        "tokenizer": BYTES if tokenizer is None else TOKENIZER,
-        **({} if tokenizer is None else {"tokenizer_sha256": tokenizer.sha256}),
+        "tokenizer": entry,
+        **({"tokenizer_sha256": tokenizer.sha256} if entry == TOKENIZER and tokenizer is not None else {}),
         "trained_length": getattr(model, "trained_length", None),
         "trained_on": getattr(model, "trained_on", None),
         "metric": None if metric is None else metric._asdict(),
@@ -294,8 +300,8 @@ def _is_column_scales(value: object) -> bool:
 
 def _tokenizer(config: Mapping[str, Any], folder: Path) -> Tokenizer | None:
     """Load the tokenizer that a config names; None for bytes. CheckpointError if it is another one."""
-    if config["tokenizer"] == BYTES:
-        return None
+    if config["tokenizer"] != TOKENIZER:
+        return UnknownTokenizer() if config["tokenizer"] == UNKNOWN else None
     data = contents(folder / TOKENIZER)
     if hashlib.sha256(data).hexdigest() != config.get("tokenizer_sha256"):
         raise CheckpointError(
@@ -339,9 +345,9 @@ def _read_config(path: Path) -> dict[str, Any]:
             f"{path} is damaged: got columns={config['columns']!r:.40}, expected lists of equal length of {fields}. "
             "Put a copy of the file there."
         )
-    if config["tokenizer"] not in (BYTES, TOKENIZER):
+    if config["tokenizer"] not in (names := (BYTES, TOKENIZER, UNKNOWN)):
         raise CheckpointError(
-            f"{path} has an unknown tokenizer: got {config['tokenizer']!r}, expected {BYTES!r} or {TOKENIZER!r}"
+            f"{path} has an unknown tokenizer: got {config['tokenizer']!r}, expected {', '.join(map(repr, names))}"
         )
     return config
 
@@ -356,7 +362,7 @@ def _member(config: Mapping[str, Any], folder: Path, function: Callable[..., Any
             )
         origin = getattr(function, "origin", Origin())
         if file is not None and config.get("sha256") != origin.sha256:
-            warnings.warn(f"{file} has changed since the model in {folder} was saved", stacklevel=3)
+            warn(f"{file} has changed since the model in {folder} was saved")
         return function
     if file is not None:
         raise MemberNeeded(folder, name, file)

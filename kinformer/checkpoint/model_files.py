@@ -35,7 +35,8 @@ def contents(path: Path) -> bytes:
     if not folder.is_dir():
         raise FileNotFoundError(missing_path(folder))
     if not path.is_file():
-        raise FileNotFoundError(_describe_runs(folder) or f"{folder} is not a model: it has no {path.name}")
+        runs = "" if (folder / CONFIG).is_file() else _describe_runs(folder)
+        raise FileNotFoundError(runs or f"{folder} is not a model: it has no {path.name}")
     return read_file(path)
 
 

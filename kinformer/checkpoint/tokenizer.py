@@ -1,7 +1,6 @@
 """Tokenizers whose tokens are not single bytes, stored as JSON of the package `tokenizers`."""
 
 import hashlib
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from difflib import SequenceMatcher
 from functools import cached_property
@@ -14,6 +13,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from kinformer.core.from_json import from_json
+from kinformer.core.warn import warn
 
 NO_BYTE = 256
 GROUP, BEFORE = 64, 8  # number of tokens compared at a time; number of earlier tokens decoded with them
@@ -57,7 +57,7 @@ class LostBytes(NamedTuple):
             summary = (
                 f"{self.missing:,} of {self.read:,} bytes ({share:.2%}) of {name}, first {self.letter!r}{in_place}"
             )
-            warnings.warn(f"the tokenizer loses {summary}: {so}", stacklevel=3)
+            warn(f"the tokenizer loses {summary}: {so}")
 
 
 class Encoding(NamedTuple):
@@ -88,6 +88,9 @@ class Tokenizer:
     def __init__(self, text: str, place: str = "tokenizer.json") -> None:
         self.text, self.place = text, place
         self._tables: dict[torch.device, tuple[Tensor, Tensor]] = {}
+
+    def __str__(self) -> str:
+        return self.place
 
     @cached_property
     def backend(self) -> Any:
@@ -161,12 +164,13 @@ class Tokenizer:
             )
         loss.warn(name)
 
-    def encode(self, text: bytes) -> list[int]:
+    def encode(self, text: str | bytes) -> list[int]:
         """Return the tokens of a text; bytes that are not UTF-8 are read as U+FFFD.
 
-        text: bytes of the text.
+        text: the text, or its bytes.
         """
-        return self.backend.encode(text.decode(errors="replace"), add_special_tokens=False).ids
+        letters = text if isinstance(text, str) else text.decode(errors="replace")
+        return self.backend.encode(letters, add_special_tokens=False).ids
 
     def decode(self, tokens: Sequence[int]) -> bytes:
         """Return the text of tokens, including special ones; ids outside the vocabulary are skipped.

@@ -1,26 +1,30 @@
 """Choice of a tokenizer by a text such as "bytes", "bpe:4096" or the path of a tokenizer.json."""
 
-import warnings
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from kinformer.checkpoint.decompress import text as opened
 from kinformer.checkpoint.tokenizer import Tokenizer, tokenizers_package
 from kinformer.core.from_json import from_json
 from kinformer.core.quote import quote
+from kinformer.core.warn import warn
 
+BPE = "tokenizer=bpe:4096"
 LEAST = 257  # a byte-level vocabulary has all 256 bytes and at least one merge
 
 
-def parse_tokenizer(text: str) -> Tokenizer | int | None:
-    """Return the tokenizer that a text names: None for "bytes", a `Tokenizer` for a path.
+def parse_tokenizer(text: str | Tokenizer) -> Tokenizer | int | None:
+    """Return the tokenizer that a text names: None for "bytes", a `Tokenizer` for a path. A tokenizer stays as it is.
 
     For "bpe:4096" the result is the number 4096: the vocabulary size of a tokenizer that is still to be trained.
 
-    text: "bytes", "bpe:" with a number, or the path of a tokenizer.json.
+    text: "bytes", "bpe:" with a number, the path of a tokenizer.json, or a tokenizer.
 
     Errors: FileNotFoundError for a missing file; ValueError, in one line, for another text or an invalid file.
     """
+    if isinstance(text, Tokenizer):
+        return text
     if text == "bytes":
         return None
     kind, colon, size = text.partition(":")
@@ -36,6 +40,29 @@ def parse_tokenizer(text: str) -> Tokenizer | int | None:
     if not path.is_file():
         raise FileNotFoundError(f"there is no tokenizer {text}; give bytes, bpe:4096 or the path of a tokenizer.json")
     return read_tokenizer(path)
+
+
+def as_tokenizer(value: Any) -> Tokenizer | None:
+    """Return a tokenizer as kinformer stores it: None for bytes.
+
+    value: a `tokenizers.Tokenizer`, a fast tokenizer of transformers, the path of a tokenizer.json or of its folder, or
+        "bytes" or None. A tokenizer of kinformer is returned as it is.
+
+    Errors: TypeError, in one line, for another value; FileNotFoundError for a missing file.
+    """
+    if value is None or isinstance(value, Tokenizer):
+        return value
+    if isinstance(value, str | Path):
+        if isinstance(tokenizer := parse_tokenizer(str(value)), int):
+            raise ValueError(f"tokenizer={value} trains a tokenizer on a text: give it in the data, as text=PATH,{BPE}")
+        return tokenizer
+    backend = getattr(value, "backend_tokenizer", value)  # a fast tokenizer of transformers wraps one of tokenizers
+    if not callable(to_text := getattr(backend, "to_str", None)):
+        raise TypeError(
+            f"wrong tokenizer: got {type(value).__name__}, expected a tokenizers.Tokenizer, a fast tokenizer of "
+            "transformers, or the path of a tokenizer.json"
+        )
+    return Tokenizer(to_text(), type(value).__name__)
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
@@ -56,10 +83,7 @@ def read_tokenizer(path: Path) -> Tokenizer:
     if not is_mapping or not tokenizer.size:
         raise ValueError(f"{path} is not a tokenizer.json: it has no vocabulary")
     if tokenizer.switched_off:
-        warnings.warn(
-            f"{path} sets {' and '.join(tokenizer.switched_off)}, which is switched off: each text is tokenized whole",
-            stacklevel=2,
-        )
+        warn(f"{path} sets {' and '.join(tokenizer.switched_off)}, which is switched off: each text is tokenized whole")
     return tokenizer
 
 
@@ -94,8 +118,6 @@ def tokenizer_of(spelled: str | Tokenizer, texts: Iterable[bytes]) -> Tokenizer 
     spelled: "bytes", "bpe:4096", the path of a tokenizer.json, or a tokenizer.
     texts: training texts.
     """
-    if isinstance(spelled, Tokenizer):
-        return spelled
     choice = parse_tokenizer(spelled)
     return (
         train_tokenizer((text.decode(errors="ignore") for text in texts), choice) if isinstance(choice, int) else choice

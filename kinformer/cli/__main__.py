@@ -34,7 +34,7 @@ from kinformer.cli.read import read
 from kinformer.cli.show import show
 from kinformer.cli.tour import tour
 from kinformer.cli.train import train
-from kinformer.core.did_you_mean import find_synonym
+from kinformer.core.did_you_mean import ADVICE, explain_synonym, find_synonym
 from kinformer.core.missing_path import missing_path
 from kinformer.lab.errors import FAILED, INTERRUPTED, WRONG, UserError
 from kinformer.lab.train.training_interrupt import TrainingInterrupt
@@ -235,8 +235,10 @@ def _no_such_option(error: Any) -> str:
     name = error.option_name.lstrip("-").replace("-", "_")
     synonym = find_synonym(name, options) or find_synonym(name) or name
     if synonym in options:
-        return f"No such option: {error.option_name}; use {options[synonym]} instead"
+        return f"No such option: {error.option_name}; use {options[synonym]} instead{explain_synonym(name, synonym)}"
     takes_keywords = any(param.name == "keywords" for param in params)
+    if name in ADVICE and not takes_keywords:
+        return f"No such option: {error.option_name}; {ADVICE[name]}"
     if not takes_keywords or difflib.get_close_matches(name, options, n=1, cutoff=CLOSE):
         return ""
     return f"No such option: {error.option_name}; keywords of a member have no dashes: write {synonym}=VALUE"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SPLITS = ("train", "valid", "test")
 ALL = "all layers"
-Split = Literal["train", "valid", "test", "all"]
+Split = Literal["train", "valid", "test", "all", "whole"]
 
 
 def evaluate(
@@ -45,7 +45,10 @@ def evaluate(
     *,
     data: Data,
     split: Annotated[
-        Split, typer.Option(help="Part of the data to measure; all: each part that is not empty.")
+        Split,
+        typer.Option(
+            help="Part to measure. all: each part that is not empty. whole: all of a held-out file, in one number."
+        ),
     ] = "test",
     length: Window = None,
     stride: Annotated[
@@ -88,6 +91,8 @@ def evaluate(
         kinformer evaluate runs/llama --data text=stdlib
         # With a longer memory than in training, on every split
         kinformer evaluate runs/xl memory=512 --data text=stdlib --split all
+        # All of a file that was held out
+        kinformer evaluate runs/llama --data text=PATH --split whole
         # Every token with at least 192 tokens before it
         kinformer evaluate runs/llama --data text=PATH --length 256 --stride 64
 
@@ -108,7 +113,9 @@ def evaluate(
     # imported here, so that --help and early errors do not wait for torch or rich
     from kinformer.cli.support.calibrated_exits import leave_as_calibrated_here
     from kinformer.cli.support.evaluation import (
+        PART_OF,
         evaluate_split,
+        note_unmeasured,
         refuse_picture,
         row_length,
         score_table,
@@ -117,6 +124,7 @@ def evaluate(
     from kinformer.cli.support.load_model import load_model, with_datastore
     from kinformer.cli.support.model_data import read_for_model
     from kinformer.cli.support.training import refuse_length
+    from kinformer.lab.data.resolve import DataSource
     from kinformer.lab.train.reads_ahead import warn_of_measuring
     from kinformer.pages.head_values import save_head_values, tables
 
@@ -124,19 +132,22 @@ def evaluate(
     calibrated = None if keywords else leave_as_calibrated_here(folder, model)
     model = with_datastore(model, folder, knn, datastore)
     refuse_picture(model, out)
-    dataset = read_for_model(model, data, folder)
+    dataset = read_for_model(model, data, folder, DataSource.read_whole if split == "whole" else DataSource.read)
     refuse_length(ctx, dataset)
     length = length or model.trained_length or LENGTH
     reading = {"length": length, "stride": stride, "lanes": lanes, "full": full}
     parts = [name for name in SPLITS if len(getattr(dataset, name, ()))] if split == "all" else [split]
     with from_user(ValueError), print_warnings():
-        warn_of_measuring(model, row_length(model, dataset, parts, length))
+        warn_of_measuring(model, row_length(model, dataset, [PART_OF.get(part, part) for part in parts], length))
+        note_unmeasured(model, dataset, parts)
     scores = {}
     with from_user(ValueError, LookupError), print_warnings():
         for part in parts or SPLITS[-1:]:
             scores[part], heads = evaluate_split(model, dataset, part, limit, reading)
             if calibrated is not None:
-                scores[part]["levels"][ALL] = value_of_all_layers(model, dataset, part, limit, reading)
+                scores[part]["levels"][ALL] = value_of_all_layers(
+                    model, dataset, PART_OF.get(part, part), limit, reading
+                )
     if out is not None:
         with from_user(OSError, code=FAILED):
             save_head_values(heads, out, f"{folder}: {model.member.name}")

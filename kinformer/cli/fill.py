@@ -53,7 +53,8 @@ def fill(
     if model.reads != "masked":
         raise option_checks.no_blanks(INSTEAD.get(model.reads, "generate with it"))
     spelled = tokenizer_of_model(model)
-    tokens = encode_blanks(os.fsencode(text), spelled.encode, model.mask).to(next(model.parameters()).device)
+    with from_user(ValueError):
+        tokens = encode_blanks(os.fsencode(text), spelled.encode, model.mask).to(next(model.parameters()).device)
     if not bool((tokens == model.mask).any()):
         raise UserError(
             r"there is no gap to fill in the text; write _ for each missing token (an underscore itself is \_)"

@@ -152,7 +152,7 @@ def generate(
         temperature, top_k, top_p, beam, length_penalty, seed, None if stop is None else os.fsencode(stop)
     )
     starts = started or [b""] * len(read or [b""])
-    with print_warnings():
+    with from_user(ValueError), print_warnings():
         warn_of_loss(model, [*starts, *(read or [])])
     generation.check_room(model, starts, tokens, beam, read, reading)
     inputs: dict[str, Any] = {"sources": read, "reading": reading}

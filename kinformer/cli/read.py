@@ -65,7 +65,8 @@ def read(
     model = load_model(folder, member, device, precision=precision)
     _refuse_place(save, overwrite)
     encode, began = tokenizer_of_model(model).encode, monotonic()
-    length = _length(file, size, encode)
+    with from_user(ValueError):
+        length = _length(file, size, encode)
     refuse_no_room(model, 1, length)
     try:
         with from_user(ValueError, NoState), print_warnings(), progress("reading", length, "tokens") as tell:

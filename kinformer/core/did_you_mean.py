@@ -45,12 +45,23 @@ _SYNONYMS = {
     "warmup": "warmup_steps num_warmup_steps warmup_ratio warmup_iters",
     "schedule": "scheduler lr_scheduler lr_scheduler_type",
     "valid": "eval_dataset validation_data val_data valid_data eval_data test_dataset",
+    "split": "valid eval_dataset",
+    "wandb": "report_to log_with use_wandb",
     "resume": "resume_from_checkpoint",
     "tokens": "max_new_tokens max_tokens max_length input_ids inputs prompt idx attention_mask pad_token_id",
     "temperature": "temp",
     "beam": "num_beams beams beam_size beam_width n_beams",
     "stop": "eos_token_id stop_token eos stop_strings stopping_criteria",
-    "state": "past_key_values past kv_cache cache use_cache",
+    "state": "past_key_values past kv_cache cache",
+    "recompute": "use_cache",
+    "seed": "generator random_state random_seed manual_seed data_seed",
+    "measures": "eval_steps eval_strategy evaluation_strategy eval_interval eval_every",
+    "classes": "num_labels num_classes n_classes",
+    "on_metrics": "callbacks compute_metrics logging_steps log_every",
+    "tokenizer": "processing_class tokenizer_name",
+    "bert": "BertModel BertForMaskedLM",
+    "bert_classifier": "BertForSequenceClassification AutoModelForSequenceClassification",
+    "generate": "pipeline",
     "on_tokens": "streamer callback",
     "out": "output_dir save_dir checkpoint_dir output",
     "folder": "path pretrained_model_name_or_path checkpoint",
@@ -71,8 +82,12 @@ _SYNONYMS = {
 # For a name: a part of a word, and the explanation that follows the name if it replaces a word with this part.
 _EXPLANATIONS = {
     "steps": ("epochs", ": steps = epochs * training tokens / (batch * length)"),
+    "split": ("valid", ": whole measures all of a held-out file"),
     "tokens": ("", ": -1 marks padding, on the left of a prompt"),
     "batch": ("mask", ": -1 marks padding in its tokens"),
+    "recompute": ("", ": recompute=True reads the whole row at each step, as use_cache=False does"),
+    "measures": ("", ": the number of measurements on validation data"),
+    "on_metrics": ("", ": a function that gets the numbers of each step and measurement"),
     "pattern": ("causal", ": such as Causal()"),
     "k_pos": ("mask", ": -1 marks padding there, and pattern= chooses the keys"),
     "projection": ("", ": write Attention(QKV(d, heads), Softmax(Causal()))"),
@@ -85,14 +100,27 @@ _ADVICE = {
     "causal attention is a pattern; give Causal(), as in Softmax(Causal())": "causal is_causal",
     "attention dropout is a keyword of the mechanism: Softmax(Causal(), dropout=0.1)": "dropout attn_dropout "
     "attention_dropout dropout_p attn_pdrop",
-    "kf.MultiheadAttention returns attention weights": "need_weights output_attentions return_attention return_attn "
-    "average_attn_weights",
+    "kf.MultiheadAttention returns attention weights, and kf.look(model, text) those of a model": "need_weights "
+    "output_attentions return_attention return_attn average_attn_weights",
     "move the result with .to(device)": "device device_map map_location",
     "convert the result with .to(dtype)": "dtype torch_dtype",
     "inputs are batch first; transpose others with x.transpose(0, 1)": "batch_first",
     "temperature=0 takes the likeliest token, and any other temperature samples": "do_sample greedy sample",
     "repeat the prompt with tokens.repeat(n, 1)": "num_return_sequences num_samples",
     "-1 marks padding, on the left of a prompt": "padding_side pad",
+    "kinformer has none; temperature, top_k, top_p and beam choose tokens": "repetition_penalty no_repeat_ngram_size "
+    "typical_p min_p min_length min_new_tokens encoder_repetition_penalty bad_words_ids logits_processor "
+    "diversity_penalty num_beam_groups",
+    "batches come ready from a DataLoader, which has its own collate_fn": "data_collator collate_fn",
+    "`kinformer train MEMBER --from FOLDER` starts from trained weights": "pretrained from_ from_pretrained_model "
+    "init_from checkpoint_path",
+    "LM(..., tie=True) ties the embedding to the head": "tie_word_embeddings tie_embeddings share_embeddings",
+    "each attention call takes the fastest kernel itself": "attn_implementation use_flash_attention_2",
+    "fit(model, data, tokenizer=...) takes a tokenizer of transformers or tokenizers": "AutoTokenizer "
+    "PreTrainedTokenizerFast",
+    "`kinformer evaluate RUN --data text=FILE --split whole` measures a saved model": "evaluate eval",
+    "`kinformer compare MEMBER MEMBER --data text=FILE` compares models": "compare",
+    "`kinformer classify RUN --text TEXT` labels texts, and model.scores(tokens) in Python": "classify predict",
     "the targets are the tokens; TokenBatch(tokens, scored) marks those that count": "labels targets",
 }
 
@@ -140,8 +168,17 @@ def _suggest_keyword(name: str, names: Iterable[str]) -> str:
     names = tuple(names)
     if (synonym := find_synonym(name, names)) is None and name in ADVICE:
         return f"; {ADVICE[name]}"
+    return suggest_names(name, names) + explain_synonym(name, synonym)
+
+
+def explain_synonym(name: str, synonym: str | None) -> str:
+    """Return the explanation that follows a name if it replaces a word of another library; "" for none.
+
+    name: the word.
+    synonym: the name to use instead; None if there is none.
+    """
     part, explanation = _EXPLANATIONS.get(synonym or "", ("", ""))
-    return suggest_names(name, names) + (explanation if part in name else "")
+    return explanation if part in name else ""
 
 
 def check_known_keywords(owner: str, keywords: Collection[str], names: Collection[str]) -> None:

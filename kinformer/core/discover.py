@@ -12,7 +12,6 @@ import importlib.util
 import inspect
 import re
 import types
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
@@ -25,6 +24,7 @@ from kinformer.core.keyword_conditions import Needs, allow_unused_keywords, by_k
 from kinformer.core.keywords import check_cost, check_keywords, name_of, signature
 from kinformer.core.module_import import PACKAGE, dotted_name, import_or_explain, load_user_module
 from kinformer.core.quote import LONGEST, quote
+from kinformer.core.warn import warn
 
 if TYPE_CHECKING:
     from kinformer.core.training_recipe import Recipe
@@ -134,7 +134,7 @@ def load_plugins(kind: str, reserved: Iterable[str] = ()) -> dict[str, types.Mod
                 raise ImportError(f"{point.value} has the name {point.name!r}, which another part of {kind} has")
             loaded[point.name] = import_or_explain(point.value, point.load)
         except ImportError as error:
-            warnings.warn(f"a plugin of {kind} is left out: {error}", stacklevel=3)
+            warn(f"a plugin of {kind} is left out: {error}")
     return loaded
 
 

@@ -35,7 +35,8 @@ class Loss(NamedTuple):
 
 def _advise_total(loss: Loss, name: str) -> NoReturn:
     """Raise AttributeError with advice, for a name that Loss lacks."""
-    advice = "; write loss.total" if name == "loss" else f"; write loss.total.{name}" if hasattr(Tensor, name) else ""
+    advice = {"loss": "; write loss.total", "logits": "; call model.logits(tokens).y"}.get(name, "")
+    advice = advice or (f"; write loss.total.{name}" if hasattr(Tensor, name) else "")
     raise AttributeError(f"a model returns Loss, which has no {name!r}{advice}")
 
 

@@ -104,8 +104,9 @@ class Model(nn.Module, KeywordHints, ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "forward" in vars(cls):
-            cls.forward = hint_keywords(cls.forward)  # type: ignore[method-assign]
+        for name in ("forward", "logits", "scores"):
+            if callable(method := vars(cls).get(name)):
+                setattr(cls, name, hint_keywords(method))
 
     @property
     def longest(self) -> int | None:

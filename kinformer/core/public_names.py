@@ -48,6 +48,7 @@ _NAMES_BY_FILE = {
     "lab.look": ("look",),
     "lab.train.fit": ("fit",),
     "lab.train.learning_rate_schedule": ("RecipeLR",),
+    "lab.train.settings": ("Settings",),
     "laws.check": ("check",),
     "models.support.categorical_intensities": ("CategoricalIntensities",),
     "models.support.intensities": ("Intensities",),

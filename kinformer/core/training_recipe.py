@@ -11,6 +11,11 @@ from typing import Literal, get_args
 from kinformer.core.quote import quote
 
 ScheduleName = Literal["cosine", "linear", "constant", "inverse_sqrt", "noam"]
+ADVICE = {  # the names of other libraries
+    "constant_with_warmup": "give schedule='constant' with warmup=",
+    "cosine_with_restarts": "give schedule='cosine'",
+    "polynomial": "give schedule='linear'",
+}
 LR = 2e-3  # the default of the highest learning rate
 FLOOR = 0.1  # the last rate of "cosine", divided by the highest
 FIRST = 0.01  # the smallest rate of a warm-up, divided by the highest: a first step at 0 would learn nothing
@@ -58,9 +63,8 @@ class Recipe:
 
     def __post_init__(self) -> None:
         if self.schedule not in get_args(ScheduleName):
-            raise ValueError(
-                f"schedule={quote(self.schedule)} is not known; choose {', '.join(get_args(ScheduleName))}"
-            )
+            advice = ADVICE.get(str(self.schedule), f"choose {', '.join(get_args(ScheduleName))}")
+            raise ValueError(f"schedule={quote(self.schedule)} is not known; {advice}")
         check_warmup(self.warmup)
         if self.lr is None and self.schedule != "noam":
             object.__setattr__(self, "lr", LR)

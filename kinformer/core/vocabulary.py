@@ -1,5 +1,7 @@
 """Vocabulary: checks that tokens are rows of integers below the size of the vocabulary."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -12,7 +14,12 @@ def check_token_rows(tokens: Tensor) -> Tensor:
     Errors: TypeError if they are not a tensor of integers; ValueError if they are not rows [B T].
     """
     if not isinstance(tokens, Tensor):
-        raise TypeError(f"tokens are of type {type(tokens).__name__}, expected a tensor of integers [B, T]")
+        advice = ""
+        if isinstance(tokens, str | bytes):
+            advice = ". Encode the text with the model's tokenizer"
+        elif isinstance(tokens, Mapping):
+            advice = ". Pass its input_ids, with -1 at padding; fit takes the whole dict"
+        raise TypeError(f"tokens are of type {type(tokens).__name__}, expected a tensor of integers [B, T]{advice}")
     if tokens.is_floating_point() or tokens.is_complex() or tokens.dtype == torch.bool:
         raise TypeError(f"tokens must be integers, got {tokens.dtype}; convert them with .long()")
     if tokens.dim() != 2:

@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Any
 
 from kinformer.checkpoint.tokenizer import LostBytes
+from kinformer.checkpoint.tokenizer_choice import as_tokenizer
 
 _BREAK = re.compile(rb"[^\s](?: (?=[^\s])|\n(?=[^\s]))")  # between two words, where no tokenizer joins letters
 NOT_READ = "the model does not read them"
@@ -16,9 +17,9 @@ LEAST = 4096  # smallest number of bytes to cut; fewer may have no break between
 class ByteTokenizer:
     """Tokenizer with one token per byte; ids above 255, such as the end of a target, decode to nothing."""
 
-    def encode(self, text: bytes) -> list[int]:
+    def encode(self, text: str | bytes) -> list[int]:
         """Return the tokens of a text."""
-        return list(text)
+        return list(text.encode(errors="surrogateescape") if isinstance(text, str) else text)
 
     def decode(self, tokens: Sequence[int]) -> bytes:
         """Return the text of tokens."""
@@ -36,9 +37,11 @@ class ByteTokenizer:
 def tokenizer_of_model(model: Any) -> Any:
     """Return the tokenizer that a model was trained with, or a `ByteTokenizer`.
 
+    It is an `UnknownTokenizer`, which refuses texts, if the model was trained on token ids alone.
+
     model: a trained model.
     """
-    return getattr(model, "tokenizer", None) or ByteTokenizer()
+    return as_tokenizer(getattr(model, "tokenizer", None)) or ByteTokenizer()
 
 
 def warn_of_loss(model: Any, texts: Iterable[bytes]) -> None:

@@ -1,7 +1,6 @@
 """Calibrated exit thresholds (confidences at which tokens leave early), kept in `exits.json`."""
 
 import json
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from kinformer import __version__
 from kinformer.checkpoint.atomic_files import contents as read_file
 from kinformer.checkpoint.atomic_files import write
 from kinformer.core.from_json import from_json
+from kinformer.core.warn import warn
 from kinformer.decoding.layers_used import exits_of
 from kinformer.decoding.saved_state import fingerprint
 from kinformer.nn.exits.confidence_threshold import ConfidenceThreshold
@@ -81,10 +81,9 @@ def _adapt_old_threshold(rule: ExitRule, path: Path) -> None:
     if isinstance(falling.threshold, tuple):
         rule.threshold = falling.threshold  # in files without a clock, thresholds by layer do not decay
     elif falling.temperature:
-        warnings.warn(
+        warn(
             f"the threshold in {path} has no guarantee any more. It was measured for thresholds that fall with the "
-            f"position in the row, but now they fall with the position in the output; {ANEW}",
-            stacklevel=4,
+            f"position in the row, but now they fall with the position in the output; {ANEW}"
         )
 
 

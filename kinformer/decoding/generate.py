@@ -1,7 +1,6 @@
 """generate: continue prompts with any model that has `start` and `logits`, by sampling or beam search."""
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -18,6 +17,7 @@ from kinformer.core.layer import State
 from kinformer.core.position import Position, Rotation
 from kinformer.core.quote import quote
 from kinformer.core.state import leaves
+from kinformer.core.warn import warn
 from kinformer.decoding.beam import search
 from kinformer.decoding.generation_state import GenerationState
 from kinformer.decoding.prompt_rows import prompt_rows
@@ -50,6 +50,7 @@ def generate(
     beam: int = 1,
     length_penalty: float | None = None,
     stop: int | Stop | None = None,
+    attention_mask: Shaped[Tensor, "*B T"] | None = None,
     seed: Seed = None,
     state: State | None = None,
     source: Int[Tensor, "R S"] | None = None,
@@ -58,7 +59,13 @@ def generate(
 ) -> Int[Tensor, "B N"]:
     """Continue each prompt by up to `steps` new tokens, by sampling or by beam search.
 
-    The result is [B, T + steps], with -1 after the end of a row that has ended. The model runs in eval mode, without
+    The result is [B, T + steps], with -1 after the end of a row that has ended, and at padding. A tokenizer knows no -1:
+    decode each row without it.
+
+        rows = kf.generate(model, tokenizer(prompts, padding=True, return_tensors="pt"), 20)
+        texts = [tokenizer.decode(row[row >= 0]) for row in rows]
+
+    The model runs in eval mode, without
     gradients, and its mode is restored. When the learned positions of a model are full, it reads the last half of its
     window again from position 0, and continues.
 
@@ -79,6 +86,8 @@ def generate(
         above 1.
     stop: token id that ends a row, by default `model.end`; a negative id ends no row. Or a function from the new tokens
         [B, N] to the rows that have ended; `model.end` then ends rows too.
+    attention_mask: False or 0 at the tokens of the prompts that are padding, as a tokenizer of transformers returns it.
+        They are not read. The padding must be on the left (`padding_side="left"`).
     seed: seed of the first row; each further row has the next number as its seed, as in `kinformer generate`. A row is
         then sampled as it would be without the other rows. A list has the seed of each row. With None, the random
         numbers follow `torch.manual_seed`.
@@ -99,12 +108,19 @@ def generate(
     _check(steps, method, state, recompute)
     _refuse_unused(temperature, top_k, top_p, beam, length_penalty)
     _refuse_seeds(seed)
+    if isinstance(stop, str | bytes):
+        raise TypeError(
+            f"stop is a text: got {quote(stop)}, expected a token id, or a function of the new tokens [B, N] that says "
+            "which rows have ended. `kinformer generate --stop TEXT` takes a text"
+        )
     if stop is not None and not callable(stop):
         check_whole_between("stop", stop, -(2**63), 2**63 - 1)
     if not callable(getattr(model, "start", None)) or not callable(getattr(model, "logits", None)):
         raise TypeError(
             f"{type(model).__name__} cannot generate: it has no start() and logits(); give an LM or a Seq2Seq"
         )
+    if attention_mask is not None:
+        tokens = {"input_ids": tokens, "attention_mask": attention_mask}
     prompt, padded = _prompt(model, tokens, source, state, seed)
     if isinstance(stop, int) and (vocabulary := _vocabulary_size(model)) is not None and stop >= vocabulary:
         raise ValueError(
@@ -296,10 +312,9 @@ def _sliding_window(model: Any, length: int) -> int | None:
     trained = getattr(model, "trained_length", None)
     free = getattr(model, "window", None) is None and not getattr(model, "lanes", False)
     if trained is not None and free and length > trained and not _has_endless_positions(model):
-        warnings.warn(
+        warn(
             f"got {length} tokens, but the model was trained on rows of {trained}: text beyond that may make no sense; "
-            "generate fewer, or train with a larger length",
-            stacklevel=4,
+            "generate fewer, or train with a larger length"
         )
     return None
 

@@ -45,7 +45,11 @@ def _as_tensor(tokens: Any) -> Tensor | None:
     """Return a tensor of a tensor, an array, lists of integers or a tokenizer's dict; None for anything else."""
     if isinstance(tokens, Mapping) and "input_ids" in tokens:
         rows, mask = _as_tensor(tokens["input_ids"]), _as_tensor(tokens.get("attention_mask"))
-        return rows if rows is None or mask is None else torch.where(mask != 0, rows, -1)
+        if rows is None or mask is None:
+            return rows
+        if rows.shape != mask.shape:
+            raise ValueError(f"attention_mask has shape {list(mask.shape)}, but the tokens have {list(rows.shape)}")
+        return torch.where(mask.to(rows.device) != 0, rows, -1)
     if isinstance(tokens, Tensor):
         return tokens
     if hasattr(tokens, "__array__"):

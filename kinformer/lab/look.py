@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -13,16 +14,19 @@ from torch.nn import functional as F
 from kinformer.attend.executors import reference
 from kinformer.core.attention_output import weights
 from kinformer.core.model import Model, display_name
+from kinformer.core.quote import quote
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import weigh_values
 from kinformer.decoding.byte_tokenizer import tokenizer_of_model
+from kinformer.decoding.prompt_rows import prompt_rows
 from kinformer.lab.data.batches import device_of
 from kinformer.lab.train.attention_hooks import layers_that_read
+from kinformer.models.support.row_classifier import RowClassifier
 from kinformer.nn.attention import Attention, extras_by_name
 
 LONGEST = 2048  # tokens of a text: a map holds every pair of tokens
 CLOSE = 1e-3  # largest difference by rounding, relative to the largest number of a layer's output
-READS = ("text", "masked")  # kinds of models that read one text
+READS = ("text", "masked", "labelled")  # kinds of models that read one text
 
 
 class AttentionMaps(NamedTuple):
@@ -42,7 +46,7 @@ class AttentionMaps(NamedTuple):
     unseen: dict[str, str]
 
 
-def look(model: Model, text: str | bytes) -> AttentionMaps:
+def look(model: Model, text: str | bytes | Sequence[int] | Int[Tensor, "*B T"]) -> AttentionMaps:
     """Read a text with a trained model, and return its attention maps and the loss of each token.
 
     Choose it to see which tokens each head attends to, and which tokens the model did not expect.
@@ -56,18 +60,24 @@ def look(model: Model, text: str | bytes) -> AttentionMaps:
     single tokens and the weights reproduce the output of the layer. Other layers, such as linear attention or attention
     to compressed states, are in `unseen`.
 
-    model: a model that reads one text: a language model or a masked model.
-    text: the text; the model's own tokenizer reads it, or else each byte is a token.
+    model: a model that reads one text: a language model, a masked model or a classifier. A class token that it puts
+        before a text is a token of the maps.
+    text: the text; the model's own tokenizer reads it, or else each byte is a token. Or its token ids: a list, a tensor
+        [T] or [1, T], or a dict of one row as a tokenizer of transformers returns it.
 
-    Errors: ValueError for another kind of model, and for a text with fewer than 2 or more than 2,048 tokens. IndexError
-    for a text that is longer than the model's table of positions.
+    Errors: ValueError for another kind of model, and for a text with fewer than 2 or more than 2,048 tokens. ValueError
+    for a text if the model was trained on token ids of an unknown tokenizer. IndexError for a text that is longer than
+    the model's table of positions. TypeError for other values, such as a list of texts.
     """
+    if not isinstance(model, Model):
+        advice = "Give kf.load(FOLDER)" if isinstance(model, str | Path) else "Give a model"
+        raise TypeError(f"wrong model for look: got {quote(model)}, expected a model. {advice}")
     if model.reads not in READS:
         raise ValueError(
             f"look failed: {display_name(model)} reads {model.reads}, expected a model that reads one text, such as gpt"
         )
     tokenizer = tokenizer_of_model(model)
-    ids = list(tokenizer.encode(text.encode() if isinstance(text, str) else text))
+    ids = list(tokenizer.encode(text)) if isinstance(text, str | bytes) else _ids(text, model)
     if not 2 <= len(ids) <= LONGEST:
         raise ValueError(
             f"look failed: got a text of {len(ids):,} tokens, expected 2 to {LONGEST:,}. Give another text"
@@ -91,8 +101,7 @@ def look(model: Model, text: str | bytes) -> AttentionMaps:
     model.eval()
     try:
         with torch.no_grad(), layers_that_read(model, note):
-            reader: Any = model  # both kinds of models have `logits`
-            logits = reader.logits(tokens).y[0]
+            tokens, logits = _read(model, tokens)
     finally:
         model.train(training)
         for hook in hooks:
@@ -100,13 +109,30 @@ def look(model: Model, text: str | bytes) -> AttentionMaps:
     maps, unseen = dict[str, Tensor](), dict[str, str]()
     for name, layer in layers.items():
         with torch.no_grad():
-            attention = _map_of(layer, calls[name], inputs[name], outputs[name], len(ids))
+            attention = _map_of(layer, calls[name], inputs[name], outputs[name], tokens.shape[1])
         if isinstance(attention, str):
             unseen[name] = attention
         else:
             maps[name] = attention
-    bits = _bits(logits, tokens[0]) if model.predicts_next else None
-    return AttentionMaps([tokenizer.decode([token]) for token in ids], maps, bits, unseen)
+    bits = _bits(logits[0], tokens[0]) if model.predicts_next else None
+    return AttentionMaps([tokenizer.decode([token]) for token in tokens[0].tolist()], maps, bits, unseen)
+
+
+def _ids(text: Any, model: Model) -> list[int]:
+    """Return the token ids of one row; errors for several rows and for other values."""
+    if isinstance(text, list | tuple) and text and all(isinstance(part, str | bytes) for part in text):
+        raise TypeError(f"look reads one text: got a list of {len(text):,} texts. Call look once for each")
+    rows = prompt_rows(text, model)
+    if len(rows) != 1 or bool((rows < 0).any()):
+        raise ValueError(f"look reads one row of token ids without padding: got shape {list(rows.shape)}. Give one row")
+    return rows[0].tolist()
+
+
+def _read(model: Any, tokens: Int[Tensor, "1 T"]) -> tuple[Int[Tensor, "1 t"], Tensor]:
+    """Return the tokens that the model reads, with a class token if it adds one, and its scores."""
+    if isinstance(model, RowClassifier):
+        return model.pooling.rows(tokens, mark=model.vocab), model.read(tokens).y
+    return tokens, model.logits(tokens).y
 
 
 def _keep_first_argument(kept: list[Tensor], module: Any, arguments: tuple[Any, ...]) -> None:

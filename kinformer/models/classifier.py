@@ -43,7 +43,7 @@ class Classifier(RowClassifier):
 
     def forward(self, batch: LabelledBatch, state: State | None = None, progress: float = 0.0) -> Loss:
         """Return the cross-entropy of the classes, in nats per row."""
-        tokens, labels = batch
+        tokens, labels = _tokens_and_labels(batch)
         return self.class_loss(self.read(tokens), tokens, labels, progress)
 
     def judge(self, batch: LabelledBatch, state: State | None = None) -> EvaluationSums:
@@ -57,6 +57,16 @@ class Classifier(RowClassifier):
         """Return rows of random tokens, to test the model with; the first token of a row decides its class."""
         tokens = random_tokens(self.vocab, rows, length, seed)
         return tokens, tokens[:, 0] % self.classes
+
+
+def _tokens_and_labels(batch: Any) -> LabelledBatch:
+    """Return the two tensors of a batch; TypeError, in one line, for another form."""
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
+        raise TypeError(
+            f"wrong batch for a classifier: got {type(batch).__name__}, expected (tokens [B, T], labels [B]). Call "
+            "scores(tokens) without labels; fit takes a dict of input_ids and labels too"
+        )
+    return batch[0], batch[1]
 
 
 def _example() -> Classifier:

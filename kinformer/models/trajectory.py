@@ -1,6 +1,5 @@
 """Trajectory: a model of episodes that predicts the actions that reach a requested return."""
 
-import warnings
 from typing import ClassVar, NoReturn
 
 import torch
@@ -24,6 +23,7 @@ from kinformer.core.loss import Loss, masked_mean, penalties_of, token_nll
 from kinformer.core.mechanism import NoState
 from kinformer.core.model import ACCURACY, EvaluationSums, Metric, sum_and_count
 from kinformer.core.token_positions import context_of_tokens
+from kinformer.core.warn import warn
 from kinformer.models.support.exit_losses import refuse_rules
 from kinformer.models.support.scale_buffers import ScaleBuffers
 from kinformer.models.support.window_actor import TrajectoryModel, TrajectoryPrediction, WindowActor
@@ -140,10 +140,7 @@ class Trajectory(TrajectoryModel):
             and self.measured.known
             and bool(((target_return < low) | (target_return > high)).any())
         ):
-            warnings.warn(
-                f"target_return is outside the returns of the training, {low:g} to {high:g}; the actions are guesses",
-                stacklevel=2,
-            )
+            warn(f"target_return is outside the returns of the training, {low:g} to {high:g}; the actions are guesses")
         return WindowActor(self, target_return, float(self.measured.span[1]))
 
     def predict(self, batch: EpisodeSteps) -> TrajectoryPrediction:

@@ -15,6 +15,7 @@ from kinformer.lab.data.text import read
 from kinformer.lab.train.evaluate import evaluate
 from kinformer.lab.train.history import History
 from kinformer.members.adaptive_span import adaptive_span
+from kinformer.members.bert_classifier import bert_classifier
 from kinformer.members.gpt import gpt
 from kinformer.members.transformer_xl import transformer_xl
 from tests.cli.test_commands import fails
@@ -94,7 +95,7 @@ def test_windows_lanes_and_the_first_bytes(tmp_path: Path, text: Path, capsys: p
     table = {line.split("  ")[1]: line.split() for line in rows}
     assert table["bits per byte"][3:] == [f"{evaluate(model, data.test, 16).value:.4f}", "lower", "is", "better"]
     assert table["perplexity"][0] == "perplexity" and table["predictions"][-1] == "239"
-    assert table["bytes"] == ["bytes", "240", "the", "whole", "text", "has", "4,800"]
+    assert table["bytes"] == ["bytes", "240", "train,", "valid", "and", "test", "have", "4,800"]
 
 
 def test_every_split_at_once_is_each_by_itself(tmp_path: Path, text: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,7 +133,7 @@ def test_bytes_of_a_text_lie_all_over_a_split(
     assert spread["measured"] == "60 bytes in 3 pieces, spread over test"
     assert first["measured"] == "the first 60 bytes of test"
     assert run(["evaluate", *map(str, base)]) == 0
-    assert capsys.readouterr().out.endswith(f" the whole text has 4,800\n  measured on {spread['measured']}\n")
+    assert capsys.readouterr().out.endswith(f" train, valid and test have 4,800\n  measured on {spread['measured']}\n")
 
 
 def test_a_memory_is_longer_than_in_training(tmp_path: Path, text: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -211,3 +212,31 @@ def test_spans_that_heads_have_learned_are_told_and_drawn(
     )
     fails(capsys, ["evaluate", *map(str, base), "--out", "x.txt"], "expected a name that ends with .png, .svg or .pdf")
     fails(capsys, ["evaluate", *map(str, base), "--out", str(tmp_path / "no" / "x.png")], "there is no file or folder")
+
+
+def test_a_held_out_file_is_measured_as_a_whole(tmp_path: Path, text: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = gpt(**SMALL, length=64).eval()
+    model.trained_length, model.trained_on = 64, "text=other"
+    save(model, tmp_path / "run")
+    note = "is not the training data, but only its test split is measured; --split whole measures all of it"
+    assert number(capsys, tmp_path / "run", "--data", f"text={text}")["count"] < 300
+    assert run(["evaluate", f"{tmp_path}/run", "--data", f"text={text}"]) == 0 and note in capsys.readouterr().err
+    whole = number(capsys, tmp_path / "run", "--data", f"text={text}", "--split", "whole")
+    assert whole["count"] == len(text.read_bytes()) - 1
+    assert whole["value"] == pytest.approx(evaluate(model, read(str(text), valid=str(text)).valid, 64).value)
+    assert run(["evaluate", f"{tmp_path}/run", "--data", f"text={text}", "--split", "whole"]) == 0
+    said = capsys.readouterr()
+    assert "whole" in said.out.splitlines()[1] and said.err == "" and "train, valid" not in said.out
+    words = ["evaluate", f"{tmp_path}/run", "--data"]
+    fails(capsys, [*words, f"text={text}", "--valid", "held"], "use --split instead: whole measures all of")
+    fails(capsys, [*words, f"text={text},valid={text}", "--split", "whole"], "has splits of its own")
+
+
+def test_labelled_texts_are_measured_as_a_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = tmp_path / "rows.tsv"
+    rows.write_text("".join(f"{'ab'[n % 2]}\ttext {n}\n" for n in range(40)))
+    model = bert_classifier(**SMALL, length=64).eval()
+    model.trained_length, model.labels = 64, ("a", "b")
+    save(model, tmp_path / "run")
+    report = number(capsys, tmp_path / "run", "--data", f"labelled={rows}", "--split", "whole")
+    assert report["count"] == 40 and capsys.readouterr().err == ""

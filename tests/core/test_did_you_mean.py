@@ -4,10 +4,13 @@ import re
 from typing import Any
 
 import pytest
+import torch
 
 import kinformer as kf
 from kinformer.core.did_you_mean import find_synonym, suggest_names
+from kinformer.core.vocabulary import check_token_rows
 from kinformer.members.gpt import gpt
+from kinformer.models.classifier import _tokens_and_labels
 
 NAMES = ("pairs", "images", "text")
 
@@ -85,7 +88,20 @@ def test_words_of_other_libraries_have_a_name_here(word: str) -> None:
     ("function", "word", "end"),
     [
         ("generate", "max_length", "use 'steps' instead"),
-        ("generate", "attention_mask", "use 'tokens' instead: -1 marks padding, on the left of a prompt"),
+        ("generate", "repetition_penalty", "kinformer has none; temperature, top_k, top_p and beam choose tokens"),
+        ("generate", "min_new_tokens", "kinformer has none; temperature"),
+        ("generate", "generator", "use 'seed' instead"),
+        ("generate", "use_cache", "use 'recompute' instead: recompute=True reads the whole row at each step"),
+        ("fit", "eval_steps", "use 'measures' instead: the number of measurements"),
+        ("fit", "report_to", "use 'wandb' instead"),
+        ("fit", "logging_steps", "use 'on_metrics' instead: a function that gets the numbers"),
+        ("fit", "data_collator", "batches come ready from a DataLoader"),
+        ("fit", "processing_class", "use 'tokenizer' instead"),
+        ("fit", "from_", "`kinformer train MEMBER --from FOLDER` starts from trained weights"),
+        ("bert_classifier", "num_labels", "use 'classes' instead"),
+        ("gpt", "tie_word_embeddings", "LM(..., tie=True) ties the embedding to the head"),
+        ("gpt", "attn_implementation", "each attention call takes the fastest kernel itself"),
+        ("generate", "pad_token_id", "use 'tokens' instead: -1 marks padding, on the left of a prompt"),
         ("generate", "num_return_sequences", "repeat the prompt with tokens.repeat(n, 1)"),
         ("generate", "top_q", "the nearest is 'top_p'"),
         ("fit", "num_epochs", "use 'steps' instead: steps = epochs * training tokens / (batch * length)"),
@@ -120,3 +136,38 @@ def test_an_unknown_keyword_of_a_verb_or_a_member_is_answered(function: str, wor
 def test_names_of_other_libraries_lead_to_public_names(name: str, instead: str) -> None:
     with pytest.raises(AttributeError, match=f"^kinformer has no public name '{name}'; use '{instead}' instead$"):
         getattr(kf, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("evaluate", "`kinformer evaluate RUN --data text=FILE --split whole` measures"),
+        ("AutoTokenizer", "fit(model, data, tokenizer=...) takes a tokenizer"),
+        ("pipeline", "use 'generate' instead"),
+        ("BertForMaskedLM", "use 'bert' instead"),
+    ],
+)
+def test_names_without_a_counterpart_get_advice(name: str, advice: str) -> None:
+    with pytest.raises(AttributeError, match=re.escape(f"kinformer has no public name {name!r}; {advice}")):
+        getattr(kf, name)
+
+
+def test_calls_in_the_way_of_other_libraries_are_answered_in_a_line() -> None:
+    ids = torch.randint(256, (2, 5))
+    lm, classifier = gpt(d=8, depth=1, heads=2), kf.bert_classifier(d=8, depth=1, heads=2)
+    encoded = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    answers: dict[str, Any] = {
+        "LM has no keyword 'input_ids'; use 'batch' instead": lambda: lm(**encoded),
+        "LM has no keyword 'attention_mask'; use 'tokens' instead": lambda: lm.logits(ids, attention_mask=ids),
+        "Classifier has no keyword 'input_ids'; use 'tokens' instead": lambda: classifier.scores(**encoded),
+        "tokens are of type dict, .* Pass its input_ids, with -1 at padding": lambda: check_token_rows(encoded),
+        "tokens are of type str, .* Encode the text with": lambda: check_token_rows("text"),
+        "wrong batch for a classifier: got dict, expected": lambda: _tokens_and_labels(encoded),
+        "wrong batch for a classifier: got Tensor, expected": lambda: _tokens_and_labels(ids),
+        "stop is a text: got '.', expected a token id": lambda: kf.generate(lm, ids, 1, stop="."),
+        "a model returns Loss, which has no 'logits'; call model.logits": lambda: lm(ids).logits,
+    }
+    for message, call in answers.items():
+        with pytest.raises((TypeError, AttributeError), match=message) as caught:
+            call()
+        assert "\n" not in str(caught.value)

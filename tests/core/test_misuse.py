@@ -42,7 +42,7 @@ CALLS = {
     "layer(x, None, 'ctx')": "TypeError: ctx is of type str, expected Context. Give Context.of_sequence(x, mask)",
     "layer(x, ctx)": "TypeError: the second argument is the state; pass the context as layer(x, None, ctx)",
     "layer(x, need_weights=True)": (
-        "TypeError: Attention has no keyword 'need_weights'; kf.MultiheadAttention returns attention weights"
+        "TypeError: Attention has no keyword 'need_weights'; kf.MultiheadAttention returns attention weights, and kf.look(model, text) those of a model"
     ),
     "layer(x, attn_mask=mask)": f"TypeError: Attention has no keyword 'attn_mask'; {MASK}",
     "layer(x[:1], layer.start(2, 4))": "ValueError: the state has 2 rows, but x has 1; start a state for 1 rows",

@@ -112,3 +112,22 @@ def test_a_model_without_attention_has_no_maps() -> None:
     seen = look(example("lstm"), TEXT)
     assert not seen.maps and not seen.unseen and seen.bits is not None
     assert not any(isinstance(part, kf.Attention) for part in nn.ModuleList([example("lstm")]).modules())
+
+
+def test_a_classifier_and_wrong_arguments() -> None:
+    model = kf.bert_classifier(d=16, depth=1, heads=2, length=32)
+    seen = look(model, b"abcd")
+    (attention,) = seen.maps.values()
+    assert seen.tokens == [b"a", b"b", b"c", b"d"] and attention.shape == (2, 4, 4) and seen.bits is None
+    torch.testing.assert_close(attention.sum(-1), torch.ones(2, 4))
+    marked = look(kf.bert_classifier(d=16, depth=1, heads=2, length=32, pool="first"), b"abcd")
+    assert len(marked.tokens) == 5 and len(marked.maps) == 1 and not marked.unseen  # with a class token
+    gpt: Any = example("gpt")
+    for message, arguments in {
+        "look reads one text: got a list of 2 texts": (gpt, ["a b", "c d"]),
+        r"wrong model for look: got 'runs/x', expected a model. Give kf.load\(FOLDER\)": ("runs/x", "a b"),
+    }.items():
+        with pytest.raises(TypeError, match=message):
+            look(*arguments)
+    with pytest.raises(ValueError, match="one row of token ids without padding"):
+        look(gpt, torch.tensor([[1, 2], [3, 4]]))

@@ -1,5 +1,6 @@
 """Evaluation of a trained model on a split of data, with its progress on stderr."""
 
+import inspect
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -13,11 +14,15 @@ from kinformer.cli.support.progress_bar import progress
 from kinformer.decoding.consistency import use_rule
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.data_fits_model import open_stream
+from kinformer.lab.data.support.data_readers import data_readers
+from kinformer.lab.data.support.train_valid_test import NAMES as SPLITS
 from kinformer.lab.data.text import TextData
 from kinformer.lab.errors import UserError
 from kinformer.lab.train.evaluate import Measurement, evaluate, evaluate_batches
 from kinformer.lab.train.head_values import LayerValues, has_head_values, head_values_by_layer
 from kinformer.nn.exits.never_exit import NeverExit
+
+PART_OF = {"whole": "valid"}  # the split that holds all of the data, if it is read as a whole
 
 
 def refuse_picture(model: Any, out: Path | None) -> None:
@@ -59,7 +64,7 @@ def evaluate_split(
 
     model: the model.
     data: the data.
-    split: "train", "valid" or "test".
+    split: "train", "valid", "test", or "whole" for data that was read as a whole.
     limit: largest number of bytes of the split to measure; the whole split if None.
     reading: settings of the rows, as in `lab.train.evaluate`: `length`, and for text `stride` of windows, number of
         `lanes` (parallel pieces of the text) and `full`.
@@ -67,7 +72,7 @@ def evaluate_split(
     Returns the score (metric, value and counts) for JSON, and the numbers that the attention heads have learned, by
     layer. Errors: ValueError if the metric is not finite.
     """
-    began = monotonic()
+    began, split = monotonic(), PART_OF.get(split, split)
     with head_values_by_layer(model) as heads:
         score = score_model(model, data, split, limit, reading)
     width = score.bytes_per_token
@@ -88,6 +93,25 @@ def evaluate_split(
     metric = score.metric._replace(per="byte") if in_bytes else score.metric
     learned = {"heads": {name: asdict(by_layer) for name, by_layer in heads.items()}} if heads else {}
     return {"metric": metric._asdict(), **numbers, **extras, **learned, "seconds": seconds}, heads
+
+
+def note_unmeasured(model: Any, data: Any, parts: Iterable[str]) -> None:
+    """Note on stderr that only a part of a file is measured, if the model was trained on other data.
+
+    model: the model.
+    data: the data.
+    parts: the measured splits.
+    """
+    if model.trained_on is None or not hasattr(data, "train") or PART_OF.keys() & set(parts):
+        return
+    before, now = (name.partition(",")[0] for name in (model.trained_on, data.name))
+    has_valid = "valid" in inspect.signature(data_readers()[now.partition("=")[0]].read).parameters
+    if before != now and has_valid and not set(SPLITS) <= set(parts) and ",valid=" not in data.name:
+        print(
+            f"{data.name} is not the training data, but only its {', '.join(parts)} split is measured; --split whole "
+            "measures all of it",
+            file=sys.stderr,
+        )
 
 
 def _measured_part(data: Any, split: str, limit: int | None, reading: dict[str, Any]) -> dict[str, str]:
@@ -164,9 +188,10 @@ def score_table(data: Any, scores: dict[str, dict[str, Any]]) -> list[str]:
             rows.append((name, [f"{score[kind].get(name, math.nan):.{digits}f}" for score in scores.values()], note))
     rows.append(("predictions", [f"{score['count']:,}" for score in scores.values()], ""))
     if isinstance(data, TextData):
-        whole = sum(len(getattr(data, name)) for name in ("train", "valid", "test"))
-        parts = [data.part(split) for split in scores]
-        rows.append((parts[0].unit, [f"{len(part.tokens):,}" for part in parts], f"the whole text has {whole:,}"))
+        whole = sum(len(getattr(data, name)) for name in SPLITS)
+        parts = [data.part(PART_OF.get(split, split)) for split in scores]
+        note = "" if "whole" in scores else f"train, valid and test have {whole:,}"
+        rows.append((parts[0].unit, [f"{len(part.tokens):,}" for part in parts], note))
     names, columns, notes = zip(*rows, strict=True)
     sizes = [max(map(len, column)) for column in zip(scores, *columns, strict=True)]
     wide = max(map(len, names))

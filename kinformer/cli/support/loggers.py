@@ -1,13 +1,11 @@
 """Loggers that the options --tensorboard and --wandb of a command choose."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from kinformer.lab.errors import from_user
-from kinformer.lab.train.metrics_logger import LoggedRun, MetricsLogger, check_installed, step_and_numbers
+from kinformer.lab.train.metrics_logger import LoggedRun, MetricsLogger, check_installed
 from kinformer.lab.train.tensorboard_events import TensorBoardEvents
 from kinformer.lab.train.wandb_run import WandbRun, check_account
 
@@ -36,20 +34,3 @@ def chosen_loggers(tensorboard: bool, wandb: bool, project: str | None) -> tuple
 
 def _print_place(name: str, place: str) -> None:
     print(f"{name}: wandb records the run at {place}", file=sys.stderr)
-
-
-@contextmanager
-def logging_to(loggers: Iterable[MetricsLogger]) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Enter a context with a function that records a line of metrics.jsonl with each logger.
-
-    loggers: the loggers; they are closed at the end of the context.
-    """
-    with ExitStack() as stack:
-        opened = [stack.enter_context(closing(logger)) for logger in loggers]
-
-        def log_line(line: Mapping[str, Any]) -> None:
-            step, numbers = step_and_numbers(line)
-            for logger in opened:
-                logger.log(step, numbers)
-
-        yield log_line

@@ -2,7 +2,6 @@
 
 import json
 import sys
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -13,6 +12,7 @@ from kinformer.checkpoint.atomic_files import write
 from kinformer.cli.errors import ended_by, print_warnings
 from kinformer.cli.support.progress_bar import progress
 from kinformer.core.actor import Player
+from kinformer.core.warn import warn
 from kinformer.lab.data.support.offline_episodes import write_episodes
 from kinformer.lab.data.support.parallel_environments import EnvironmentFailure
 from kinformer.lab.data.support.play_episodes import PlayedEpisode, PlaySettings, roll_out
@@ -167,7 +167,7 @@ def draws_pictures(spec: str) -> bool:
     modes = env.metadata.get("render_modes", ())
     env.close()
     if "rgb_array" not in modes:
-        warnings.warn(f"{spec} renders no pictures, so no animation is written", stacklevel=2)
+        warn(f"{spec} renders no pictures, so no animation is written")
     return "rgb_array" in modes
 
 

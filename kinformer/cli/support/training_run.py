@@ -3,15 +3,12 @@
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from kinformer import __version__
 from kinformer.cli.errors import ended_by, print_warnings
 from kinformer.cli.support.console import plain_console
 from kinformer.cli.support.guess_warning import GuessWarning
-from kinformer.cli.support.loggers import logging_to
 from kinformer.cli.support.run_folder import (
     advice_instead_of_resuming,
     make_folder,
@@ -23,6 +20,7 @@ from kinformer.lab.errors import FAILED, UserError, from_user
 from kinformer.lab.train.budget import Budget, MinuteBudget, StepBudget
 from kinformer.lab.train.guess_level import guess_level
 from kinformer.lab.train.history import History
+from kinformer.lab.train.loggers import logging_to, run_config
 from kinformer.lab.train.loop import TrainingStopped
 from kinformer.lab.train.metrics_logger import LoggedRun
 from kinformer.lab.train.out_of_memory import is_out_of_memory
@@ -72,29 +70,10 @@ def run_loggers(name: str, model: Any, job: Job, folder: Path, resumed: bool, gr
     group: name of the comparison that the training belongs to. Without one, a result that is no better than a guess is
         reported at once.
     """
-    run = LoggedRun(name, folder, run_config(model, job), resumed, group)
+    run = LoggedRun(name, folder, run_config(model, job.data, job.budget, job.settings, job.device), resumed, group)
     warning = GuessWarning(name, lambda: guess_level(model, job.data, job.settings), job.budget)
     with logging_to([*(open_logger(run) for open_logger in job.loggers), *([] if group else [warning])]) as log_line:
         yield log_line
-
-
-def run_config(model: Any, job: Job) -> dict[str, Any]:
-    """Return the member, its keywords, the data and the settings of a training, as loggers record them.
-
-    model: the model.
-    job: the data and settings.
-    """
-    record = getattr(model, "member", None)
-    return {
-        "member": getattr(record, "name", type(model).__name__),
-        "keywords": dict(getattr(record, "keywords", {})),
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "data": job.data.name,
-        "budget": job.budget.record,
-        "device": str(job.device),
-        "settings": {**asdict(job.settings), **asdict(job.settings.recipe(model))},
-        "kinformer": __version__,
-    }
 
 
 def _resume_text(done: History, budget: Budget) -> str:

@@ -1,7 +1,8 @@
 """as_data: the data of a training from what a user passes in Python."""
 
-import warnings
+import inspect
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -11,27 +12,36 @@ import numpy
 import torch
 from torch import Tensor
 
+from kinformer.checkpoint.checkpoint import BYTES
 from kinformer.core.missing_path import missing_path
 from kinformer.core.model import Model, display_name
 from kinformer.core.quote import quote, shorten
+from kinformer.core.warn import warn
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.data import Data
 from kinformer.lab.data.read_table import read_table
-from kinformer.lab.data.spec import read_spec
+from kinformer.lab.data.resolve import resolve
 from kinformer.lab.data.support.data_readers import data_readers, form_of
+from kinformer.lab.data.support.data_tokenizer import ids_tokenizer, text_tokenizer
 from kinformer.lab.data.support.epoch_replay import EpochReplay
-from kinformer.lab.data.support.model_batch import TEXT, model_batch
+from kinformer.lab.data.support.model_batch import TOKEN_KINDS, model_batch
 from kinformer.lab.data.support.python_table import is_dataset, table_of
 from kinformer.lab.data.token_ids import split_token_ids
 
 LONGEST = 4096  # characters of a path on Linux
 UNNAMED = 20  # batches of a loader that are measured if no validation data is given
-TEXTS = (*TEXT, "pairs", "labelled")  # kinds of model input that are made of tokens
 EXPECTED = "a path, KIND=PLACE, a data set, a DataLoader, tensors, or an iterable of batches"
 
 
 def as_data(
-    model: Model, data: Any, valid: Any = None, *, batch: int = 16, length: int = 256, seed: int = 0
+    model: Model,
+    data: Any,
+    valid: Any = None,
+    *,
+    tokenizer: Any = None,
+    batch: int = 16,
+    length: int = 256,
+    seed: int = 0,
 ) -> Data | Batches:
     """Return the data that a user passes to `fit` as `Data` or `Batches`.
 
@@ -40,6 +50,7 @@ def as_data(
         object that can be iterated again and again; batches, or a function from the training step to a batch; a list
         of texts or of dicts; token ids; or a `Data` or `Batches` object.
     valid: validation data of the same kind; None takes a part of `data`.
+    tokenizer: the tokenizer of texts, or of the token ids; None takes the model's own (`data_tokenizer`).
     batch, length, seed: as in the `Settings` of the training; they are used if rows are put into batches.
 
     Errors: ValueError and TypeError, in one line, for data without a clear meaning; FileNotFoundError for a missing
@@ -48,24 +59,38 @@ def as_data(
     if isinstance(data, Data | Batches):
         if valid is not None:
             raise ValueError(f"valid= has no effect on {type(data).__name__}, which brings its own validation data")
-        return data
+        return _with_tokenizer(data, tokenizer)
     if isinstance(data, str | Path):
-        return _read_path(model, data, valid)
+        return _read_path(model, data, valid, tokenizer)
     if (ids := _token_ids(data)) is not None:
         splits: dict[str | None, Any] = {None: ids}
         if valid is not None:
             splits = {"train": ids, "valid": _token_ids(valid) or _refuse_valid(valid)}
-        return split_token_ids("token ids", splits, model.tokenizer)
-    if model.reads not in TEXTS and is_dataset(data):
+        return split_token_ids("token ids", splits, ids_tokenizer(model, tokenizer))
+    if model.reads not in TOKEN_KINDS and is_dataset(data):
         raise ValueError(
             f"this {display_name(model)} reads {model.reads}, but got a data set of rows; give {form_of(model.reads)}"
         )
-    if model.reads in TEXTS and (table := table_of(data)) is not None:
+    if model.reads in TOKEN_KINDS and (table := table_of(data)) is not None:
         valid_table = None if valid is None else table_of(valid) or _refuse_valid(valid)
-        return read_table(model, table, valid_table, batch, length, seed)
+        if table.is_streamed and valid is None and "valid" not in table.splits:
+            raise ValueError(
+                "a streaming data set without a validation split needs validation data. Give valid=, or load it "
+                "without streaming=True"
+            )
+        return read_table(model, table, valid_table, batch, length, seed, tokenizer)
     with torch.random.fork_rng(devices=[]):  # a loader that shuffles draws random numbers
         torch.manual_seed(seed)
-        return _batches(model, data, valid, seed)
+        return _with_tokenizer(_batches(model, data, valid, seed), tokenizer)
+
+
+def _with_tokenizer(data: Data | Batches, tokenizer: Any) -> Data | Batches:
+    """Return batches with the tokenizer of their token ids; ValueError for data with a tokenizer of its own."""
+    if tokenizer is None:
+        return data
+    if isinstance(data, Data):
+        raise ValueError(f"tokenizer= has no effect on {type(data).__name__}, whose tokens are made. Leave it out")
+    return replace(data, tokenizer=tokenizer)
 
 
 def _refuse_valid(valid: Any) -> NoReturn:
@@ -75,15 +100,20 @@ def _refuse_valid(valid: Any) -> NoReturn:
 # Paths ---------------------------------------------------------------------------------------------------------------
 
 
-def _read_path(model: Model, data: str | Path, valid: Any) -> Data:
+def _read_path(model: Model, data: str | Path, valid: Any, tokenizer: Any) -> Data:
     """Read the file or folder of a path, or the data that a specification names."""
     if valid is not None and not isinstance(valid, str | Path):
         _refuse_valid(valid)
     readers, form, text = data_readers(), form_of(model.reads), str(data)
     kind = text.partition("=")[0] if isinstance(data, str) and "=" in text else ""
-    options = {} if valid is None else {"valid": str(valid).removeprefix(f"{kind or form.partition('=')[0]}=")}
+    options: dict[str, Any] = {}
+    if valid is not None:
+        options["valid"] = str(valid).removeprefix(f"{kind or form.partition('=')[0]}=")
+    own = text_tokenizer(model, tokenizer)
+    if tokenizer is not None:
+        options["tokenizer"] = own or BYTES
     if kind in readers:
-        return read_spec(text, **options)
+        return resolve(text, None if "tokenizer" in options else own).read(**options)
     if "\n" in text or len(text) > LONGEST:
         raise ValueError(
             f"data is a text of {len(text):,} characters, but fit takes the path of a file or {form}. "
@@ -91,9 +121,12 @@ def _read_path(model: Model, data: str | Path, valid: Any) -> Data:
         )
     if not Path(text).expanduser().exists():
         if kind and not any(mark in kind for mark in "/\\."):
-            return read_spec(text)  # its error names the kinds of data
+            resolve(text)  # its error names the kinds of data
         raise FileNotFoundError(missing_path(text, f"give the path of a file or folder, or {form}"))
-    return readers[form.partition("=")[0]].read(text, **options)
+    reader = readers[form.partition("=")[0]].read
+    if own is not None and "tokenizer" in inspect.signature(reader).parameters:
+        options["tokenizer"] = own
+    return reader(text, **options)
 
 
 # Token ids -----------------------------------------------------------------------------------------------------------
@@ -114,9 +147,11 @@ def _token_ids(data: Any) -> list[numpy.ndarray] | None:
 
 def _batches(model: Model, data: Any, valid: Any, seed: int) -> Batches:
     """Return the batches of a loader, of an iterable of batches, or of a function of the training step."""
-    convert = partial(model_batch, reads=model.reads) if model.reads in TEXTS else _as_it_is
+    convert = partial(model_batch, reads=model.reads) if model.reads in TOKEN_KINDS else _as_it_is
     of_valid = None if valid is None else [convert(item) for item in _iterated(model, valid, "valid")]
     if callable(data) and not isinstance(data, Iterable):
+        if of_valid is None:
+            raise ValueError("data is a function of the step, which leaves no validation data. Give valid=[BATCH, ...]")
         return Batches(lambda step: convert(data(step)), of_valid)
     items = _iterated(model, data, "data")
     if isinstance(data, list | tuple) or iter(data) is data:  # batches in memory, or a generator, which ends
@@ -124,10 +159,7 @@ def _batches(model: Model, data: Any, valid: Any, seed: int) -> Batches:
     _refuse_own_share(data)
     if of_valid is None:
         of_valid = [convert(item) for item in islice(items, UNNAMED)]
-        warnings.warn(
-            f"no validation data: the first {len(of_valid):,} batches of the training data are measured; give valid=",
-            stacklevel=4,
-        )
+        warn(f"no validation data: the first {len(of_valid):,} batches of the training data are measured; give valid=")
     replay = EpochReplay(data, seed)
     return Batches(lambda step: convert(replay(step)), of_valid)
 

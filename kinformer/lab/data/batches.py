@@ -23,12 +23,15 @@ class Batches(KeywordHints):
         in turn.
     valid: batches for validation; each validation uses all of them. With None, the batches of an iterable `train` are
         used.
+    tokenizer: the tokenizer that made the tokens, in a form that `fit` takes. With None, it is the tokenizer of a
+        trained model, or unknown for a new one.
 
     Errors: ValueError if `train` or `valid` holds no batch, or if `train` is a function and `valid` is None.
     """
 
     train: Source
     valid: Iterable[Any] | None = None
+    tokenizer: Any = None
 
     def __post_init__(self) -> None:
         if self.valid is None and callable(self.train):

@@ -1,5 +1,7 @@
 """Checks that data fits a model: its kind, its tokens, its labels and the length of its rows."""
 
+from kinformer.checkpoint.tokenizer_choice import as_tokenizer
+from kinformer.checkpoint.unknown_tokenizer import UnknownTokenizer
 from kinformer.core.model import Model, display_name
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.data import Data, Stream
@@ -48,10 +50,12 @@ def refuse_unread(model: Model, data: Data | type[Data]) -> None:
 
 def refuse_other_tokens(model: Model, data: Data) -> None:
     """Raise ValueError if a trained model and the data use different tokenizers."""
-    if model.trained_length is not None:
-        mine, theirs = (
-            None if tokenizer is None else tokenizer.sha256 for tokenizer in (model.tokenizer, data.tokenizer)
-        )
+    own = as_tokenizer(model.tokenizer)
+    if isinstance(own, UnknownTokenizer):
+        if data.tokenizer is None:
+            own.refuse_texts()
+    elif model.trained_length is not None:
+        mine, theirs = (None if tokenizer is None else tokenizer.sha256 for tokenizer in (own, data.tokenizer))
         if mine != theirs:
             units = ["bytes" if tokenizer is None else "tokens of a tokenizer" for tokenizer in (mine, theirs)]
             raise ValueError(

@@ -115,7 +115,9 @@ def sample_of(rows: Sequence[Row], limit: int) -> list[Row]:
 
 
 @named
-def read(where: str, *, label: str = "", text: str = "", tokenizer: str = "bytes", valid: str = "") -> LabelledData:
+def read(
+    where: str, *, label: str = "", text: str = "", tokenizer: str | Tokenizer = "bytes", valid: str = ""
+) -> LabelledData:
     """Read labelled texts from a file or from "hf:NAME", split by the SHA-256 of each text.
 
     The split is about 90 : 5 : 5. Every line holds a label, a tab and a text; both are non-empty. Compressed files are

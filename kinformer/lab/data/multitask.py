@@ -14,6 +14,7 @@ import numpy
 import torch
 
 from kinformer.checkpoint.atomic_files import existing_path
+from kinformer.checkpoint.tokenizer import Tokenizer
 from kinformer.core.checks import check_in_range, check_option
 from kinformer.core.model import Model, display_name
 from kinformer.core.quote import quote
@@ -144,7 +145,7 @@ def read(
     *,
     label: str = "",
     text: str = "",
-    tokenizer: str = "bytes",
+    tokenizer: str | Tokenizer = "bytes",
     valid: str = "",
     sampling: str = "random",
     power: str = "1",

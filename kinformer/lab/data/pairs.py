@@ -122,7 +122,9 @@ SPLITS = ("train", "valid", "test")
 
 
 @named
-def read(where: str, *, source: str = "", target: str = "", tokenizer: str = "bytes", valid: str = "") -> PairData:
+def read(
+    where: str, *, source: str = "", target: str = "", tokenizer: str | Tokenizer = "bytes", valid: str = ""
+) -> PairData:
     """Read pairs from a file or from "hf:NAME", split about 90 : 5 : 5 by the SHA-256 of each source.
 
     No source is therefore in two splits. If a data set has its own splits, they are kept instead. Every line holds a

@@ -1,17 +1,20 @@
 """read_table: the data of a model from rows with named columns, such as a data set of Hugging Face."""
 
-import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy
 
 from kinformer.checkpoint.atomic_files import digest
+from kinformer.checkpoint.tokenizer import Tokenizer
 from kinformer.core.model import Model
+from kinformer.core.warn import warn
 from kinformer.decoding.pad_sequences import pad_sequences
 from kinformer.lab.data import labelled, pairs
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.data import Data
+from kinformer.lab.data.support.data_tokenizer import ids_tokenizer, text_tokenizer
 from kinformer.lab.data.support.evaluation_sample import sampled_rows
 from kinformer.lab.data.support.length_buckets import Buckets
 from kinformer.lab.data.support.model_batch import IGNORED, TEXT, model_batch
@@ -27,42 +30,51 @@ TokenRow = dict[str, Any]  # input_ids without padding, and labels of the row if
 
 
 def read_table(
-    model: Model, table: PythonTable, valid: PythonTable | None, batch: int, length: int, seed: int
+    model: Model,
+    table: PythonTable,
+    valid: PythonTable | None,
+    batch: int,
+    length: int,
+    seed: int,
+    tokenizer: Any = None,
 ) -> Data | Batches:
     """Read rows with named columns for a model.
 
     With a column `input_ids` the rows are already tokens. Otherwise a language model reads the column `text`, a model
     of pairs `source` and `target`, and a classifier `text` and `label`.
 
-    model: the model; its tokenizer, if it has one, makes the tokens of texts.
+    model: the model.
     table: the rows.
     valid: rows for validation; None takes them from the splits of `table`, or a part of all rows.
     batch, length, seed: as in the `Settings` of the training, for rows of tokens.
+    tokenizer: the tokenizer of the texts or of the token ids; None takes the model's own.
 
     Errors: ValueError, in one line, if the columns have no clear meaning for the model.
     """
     if "input_ids" in table.columns:
-        return _read_tokens(model, table, valid, batch, length, seed)
+        tokens = _read_tokens(model, table, valid, batch, length, seed, tokenizer)
+        return replace(tokens, tokenizer=tokenizer) if isinstance(tokens, Batches) else tokens
+    words = text_tokenizer(model, tokenizer)
     if model.reads in TEXT:
-        return _read_text(model, table, valid)
+        return _read_text(table, valid, words)
     names = {"pairs": ("source", "target"), "labelled": ("label", "text")}[model.reads]
     columns = [_column(table, name) for name in names]
     rows, valid_rows = (None if part is None else _text_pairs(part, names, columns) for part in (table, valid))
     reader = pairs.split if model.reads == "pairs" else labelled.split
-    return reader(f"{model.reads}={table.name}", rows or [], valid_rows, model.tokenizer or "bytes")
+    return reader(f"{model.reads}={table.name}", rows or [], valid_rows, words or "bytes")
 
 
 # Texts ---------------------------------------------------------------------------------------------------------------
 
 
-def _read_text(model: Model, table: PythonTable, valid: PythonTable | None) -> Data:
+def _read_text(table: PythonTable, valid: PythonTable | None, tokenizer: Tokenizer | None) -> Data:
     """Read the texts of a table; each is a document."""
     column = _text_column(table)
     sources = [
         TextSource(f"text={part.name}", rows=_documents(part, column)) for part in (table, valid) if part is not None
     ]
     splits = [split(sources[0])] if len(sources) == 1 else [Split(sources[0], "train"), Split(sources[1], "valid")]
-    return read_splits(splits, splits[0].by if valid is None else "valid is given", model.tokenizer)
+    return read_splits(splits, splits[0].by if valid is None else "valid is given", tokenizer)
 
 
 def _documents(table: PythonTable, column: str) -> Any:
@@ -115,7 +127,7 @@ def _listed(table: PythonTable) -> str:
 
 
 def _read_tokens(
-    model: Model, table: PythonTable, valid: PythonTable | None, batch: int, length: int, seed: int
+    model: Model, table: PythonTable, valid: PythonTable | None, batch: int, length: int, seed: int, tokenizer: Any
 ) -> Data | Batches:
     """Read rows of token ids; rows with labels of their own become batches."""
     splits = {split: _token_rows(model, table, split) for split in table.splits}
@@ -124,7 +136,7 @@ def _read_tokens(
         splits = {"train": [row for rows in splits.values() for row in rows], "valid": valid_rows}
     if model.reads in TEXT and not any("labels" in row for rows in splits.values() for row in rows):
         ids = {name: [row["input_ids"] for row in rows] for name, rows in splits.items()}
-        return split_token_ids(table.name, ids, model.tokenizer)
+        return split_token_ids(table.name, ids, ids_tokenizer(model, tokenizer))
     return _row_batches(model, _two_splits(splits), batch, length, seed)
 
 
@@ -178,10 +190,8 @@ def _shorten_rows(model: Model, rows: list[TokenRow], length: int) -> list[Token
     long = [max(len(row[side]) for side in sides) > length for row in rows]
     if any(long):
         fate = "left out" if model.reads == "pairs" else "cut"
-        warnings.warn(
-            f"{sum(long):,} of {len(rows):,} rows have more than {length:,} tokens and are {fate}; "
-            "give a larger length",
-            stacklevel=2,
+        warn(
+            f"{sum(long):,} of {len(rows):,} rows have more than {length:,} tokens and are {fate}; give a larger length"
         )
     if model.reads == "pairs":
         rows = [row for row, is_long in zip(rows, long, strict=True) if not is_long]

@@ -3,8 +3,9 @@
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
+from kinformer.checkpoint.tokenizer import Tokenizer
 from kinformer.core.missing_path import refuse_long_paths
 from kinformer.core.quote import quote
 from kinformer.lab.data.data import Data
@@ -30,12 +31,12 @@ class DataSource:
     spec: str
     name: str
     where: str
-    options: Mapping[str, str]
+    options: Mapping[str, Any]
     reader: Callable[..., Data]
     kind: type[Data] | None
 
     @refuse_long_paths()
-    def read(self, **options_given: str) -> Data:
+    def read(self, **options_given: Any) -> Data:
         """Read the data, with `options_given` in addition to the options of the specification.
 
         Errors: ValueError for an option that is given twice or is unknown, and every error of the reader.
@@ -46,13 +47,24 @@ class DataSource:
         _check_options(self.name, self.reader, [*self.options, *options_given])
         return self.reader(self.where, **self.options, **options_given)
 
+    def read_whole(self) -> Data:
+        """Read the data without splitting it: all of it is in the split "valid", and in "train".
 
-def resolve(spec: str, tokenizer: str | None = None) -> DataSource:
+        Errors: ValueError for a kind of data whose splits are fixed, and for data with `valid=`.
+        """
+        if "valid" not in inspect.signature(self.reader).parameters or "valid" in self.options:
+            raise ValueError(
+                f"{quote(self.spec)} has splits of its own, and is not measured as a whole; give --split all"
+            )
+        return self.read(valid=self.where)
+
+
+def resolve(spec: str, tokenizer: str | Tokenizer | None = None) -> DataSource:
     """Parse "KIND=PLACE,NAME=VALUE,..."; KIND is a file of kinformer/lab/data with a function `read`.
 
     spec: the specification.
-    tokenizer: the folder of a model. Its tokenizer makes the tokens, unless the specification names a tokenizer. It has
-        no effect on data without tokens.
+    tokenizer: a tokenizer, or the folder of a model that has one. It makes the tokens, unless the specification names
+        a tokenizer. It has no effect on data without tokens.
 
     Errors: ValueError, in one line, for a specification of another form and for an unknown kind.
     """

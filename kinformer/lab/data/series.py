@@ -5,7 +5,6 @@ rows if a column holds dates. Each column is standardized by its mean and deviat
 means and deviations of its training columns. Later files are standardized by these.
 """
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -19,6 +18,7 @@ from kinformer.core.batch import SeriesWindows
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.model import ColumnScales, Forecaster, Model, display_name
 from kinformer.core.quote import quote
+from kinformer.core.warn import warn
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.data import Data, named
 from kinformer.lab.data.support.dates import Clock, Column, calendar, dates_of
@@ -126,10 +126,9 @@ class SeriesData(Data):
         Errors: the errors of `for_model`, and ValueError if the model has other sizes.
         """
         if model.columns is None and not model.training:
-            warnings.warn(
+            warn(
                 f"this {display_name(model)} has no stored names and scales of columns, like older models. "
-                f"The columns of {self.name} are used in their order, with the mean and deviation of its first 60%",
-                stacklevel=4,
+                f"The columns of {self.name} are used in their order, with the mean and deviation of its first 60%"
             )
         series = self.for_model(model)
         for name, number in series.keywords.items():

@@ -130,7 +130,9 @@ class TextData(Data):
 
 
 @named
-def read(where: str, *, field: str = "", documents: str = "", tokenizer: str = "bytes", valid: str = "") -> TextData:
+def read(
+    where: str, *, field: str = "", documents: str = "", tokenizer: str | Tokenizer = "bytes", valid: str = ""
+) -> TextData:
     """Read text from "stdlib", a file, a folder, a glob or "hf:NAME", split about 90 : 5 : 5.
 
     Compressed files (gzip, xz, zstandard) are unpacked. JSON lines are read by one field of each row.
@@ -141,7 +143,7 @@ def read(where: str, *, field: str = "", documents: str = "", tokenizer: str = "
         one document. Documents do not see each other. "lines", "blank" (blank lines) or another text separates the
         documents within a file. "joined" makes one text of all.
     tokenizer: "bytes"; "bpe:4096" for a byte-level BPE of that many tokens, trained on the training text; or the path
-        of a tokenizer.json.
+        of a tokenizer.json. In Python a tokenizer works too.
     valid: a file or folder of the same form for validation, in place of a split. No test split is then kept.
 
     A single file is cut at two places. A folder of at least 100 files, and the standard library without its tests, is
@@ -161,7 +163,7 @@ def read(where: str, *, field: str = "", documents: str = "", tokenizer: str = "
     if valid:
         splits = [Split(splits[0].source, "train"), Split(source_of(valid, field, between), "valid")]
     rule = f"valid is text={valid}" if valid else splits[0].by
-    return read_splits(splits, rule, chosen, tokenizer, joined=documents == "joined")
+    return read_splits(splits, rule, chosen, str(tokenizer), joined=documents == "joined")
 
 
 def read_splits(
@@ -183,7 +185,8 @@ def read_splits(
         raise ValueError(f"{name} holds no byte; give a text")
     if data.tokenizer is not None:
         data.tokenizer.report(data.loss, name)
-    data.copies.warn(name, "documents")
+    if len(splits) == 1 or splits[1].source.name != name:  # else both are the same text (`DataSource.read_whole`)
+        data.copies.warn(name, "documents")
     text = TextData(
         name,
         arrays["train"],

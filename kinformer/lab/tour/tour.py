@@ -226,7 +226,7 @@ class _TourDisplay(ProgressDisplay):
         words = f"training {self.name}: step {status.step:,}, {status.train:.2f} bits per byte"
         self.on_progress(round(self.before + status.seconds - self.trained), words)
 
-    def begin_measuring(self, count: int) -> None:
+    def begin_measuring(self, count: int, unit: str) -> None:
         self.on_progress(round(self.before), f"measuring {self.name} on {count:,} bytes of validation data")
 
 

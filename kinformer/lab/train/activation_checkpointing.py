@@ -1,6 +1,5 @@
 """Activation checkpointing: blocks keep only their input and recompute the rest in the backward pass."""
 
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +10,7 @@ from torch import nn
 from kinformer.core.choice import run_checkpointed
 from kinformer.core.model import display_name
 from kinformer.core.residual_block import ResidualBlock
+from kinformer.core.warn import warn
 from kinformer.nn.depth.luna import LunaBlock
 from kinformer.nn.depth.reversible import Reversible
 
@@ -29,10 +29,7 @@ def checkpointed(model: nn.Module) -> Iterator[None]:
     """
     found_blocks = blocks(model)
     if not found_blocks and not any(isinstance(part, Reversible) for part in model.modules()):
-        warnings.warn(
-            f"activation checkpointing has no effect: this {display_name(model)} has no blocks to recompute",
-            stacklevel=3,
-        )
+        warn(f"activation checkpointing has no effect: this {display_name(model)} has no blocks to recompute")
     apart = {block: vars(block).get("read_apart") for block in found_blocks if isinstance(block, ResidualBlock)}
     for block in found_blocks:
         block.forward = _with_recompute(block.forward)  # names of weights stay as they are

@@ -13,13 +13,15 @@ from kinformer.core.did_you_mean import check_known_keywords
 from kinformer.core.missing_path import refuse_long_paths
 from kinformer.core.model import Model, display_name
 from kinformer.lab.data.as_data import as_data
-from kinformer.lab.data.batches import Batches
+from kinformer.lab.data.batches import Batches, device_of
 from kinformer.lab.data.data import Data
 from kinformer.lab.train.budget import Budget, MinuteBudget, StepBudget
 from kinformer.lab.train.distributed import Form, processes
 from kinformer.lab.train.fit_progress import show_fit
 from kinformer.lab.train.folder_lock import lock_folder
 from kinformer.lab.train.history import History
+from kinformer.lab.train.loggers import check_loggers, fit_loggers, logging_to, run_config
+from kinformer.lab.train.metrics_logger import LoggedRun
 from kinformer.lab.train.run_folder import RunFolder
 from kinformer.lab.train.settings import Settings
 from kinformer.lab.train.train import train
@@ -40,8 +42,12 @@ def fit(
     resume: bool = False,
     overwrite: bool = False,
     valid: Any = None,
+    tokenizer: Any = None,
     parallel: Form = "ddp",
     progress: bool | None = None,
+    tensorboard: bool = False,
+    wandb: bool = False,
+    on_metrics: Callable[[dict[str, Any]], None] | None = None,
     **further: Any,
 ) -> History:
     """Train a model in place and return the history of the training.
@@ -95,11 +101,21 @@ def fit(
     valid: validation data in the form of `data`; all of `data` is then training data. By default, validation data is
         the validation split of a data set, or a part of `data`. If `data` is batches, the training batches are
         measured, with a warning for a DataLoader.
+    tokenizer: the tokenizer of texts, or the one that made the token ids: a tokenizers.Tokenizer, a fast tokenizer of
+        transformers, the path of a tokenizer.json, or "bytes". It is saved with the model. Without one, texts are read
+        as bytes. A model that is trained on token ids without one refuses texts later.
     parallel: in a script that torchrun starts, "ddp" keeps all weights in each process, and "shard" a part of them.
     progress: True shows the progress, as lines if stderr is neither a terminal nor a notebook. False shows nothing, and
         None shows it only in a terminal or a notebook.
-    further: other fields of `Settings`, such as accumulate=4, precision="bf16", checkpointing=True or clip=0.5, or of
+    tensorboard: True writes the numbers of each step to the folder `tensorboard` in `out`, for TensorBoard.
+    wandb: True records them with Weights & Biases, in the project WANDB_PROJECT; WANDB_MODE=offline needs no account.
+    on_metrics: a function that is called with each line of metrics.jsonl, a dict such as {"step": 3, "loss": 2.1}, for
+        loggers of your own. Each measurement on validation data is a line with `after` and `valid`.
+    further: other fields of `kf.Settings`, such as accumulate=4, precision="bf16", checkpointing=True or clip=0.5, or of
         `Recipe`, such as schedule="linear", warmup=100, betas=(0.9, 0.98) or eps=1e-9.
+
+    The model stays in train mode, as after a loop of PyTorch: call model.eval() before you use its scores. `generate`,
+    `look` and `kf.load` do so themselves.
 
     Errors: ValueError, in one line, if the model does not read the data or an argument has no meaning. TypeError for an
     unknown keyword, with the keyword to use instead. FileNotFoundError for a missing path. ValueError if a model that
@@ -108,13 +124,18 @@ def fit(
     is not finite.
     """
     if not isinstance(model, Model):
-        raise ValueError(f"wrong model for fit: got {type(model).__name__}, expected a Model, such as gpt() returns")
+        got = type(model).__name__
+        if isinstance(data, Model):
+            raise ValueError(f"fit takes the model first: got {got} and then a model. Call fit(model, data)")
+        foreign = ", which is a model of transformers" if type(model).__module__.startswith("transformers.") else ""
+        raise ValueError(f"wrong model for fit: got {got}{foreign}, expected a model of kinformer, such as kf.gpt()")
     if resume and out is None:
         raise ValueError("resume=True continues the run in a folder: got out=None. Give out=FOLDER")
     if resume and overwrite:
         raise ValueError(
             "resume=True continues the run in out, but overwrite=True starts it again; give one of the two"
         )
+    check_loggers(None if out is None else Path(out), tensorboard, wandb)
     settings = _settings({"batch": batch, "length": length}, lr=lr, seed=seed, **further)
     budget = _budget(minutes, steps)
     folder = None if out is None else Path(out)
@@ -125,17 +146,41 @@ def fit(
     ):
         if folder is not None and not overwrite:
             _check_folder(folder, model, resume)
-        read = as_data(model, data, valid, batch=settings.batch, length=settings.length, seed=seed)
+        read = as_data(model, data, valid, tokenizer=tokenizer, batch=settings.batch, length=settings.length, seed=seed)
         shown = progress if group.rank == 0 else False
+        loggers = []
+        if folder is not None and group.rank == 0:
+            config, resumed = run_config(model, read, budget, settings, device_of(model)), resume and _has_run(folder)
+            run = LoggedRun(folder.name, folder, config, resumed)
+            loggers = fit_loggers(run, tensorboard, wandb)
         try:
-            with show_fit(shown, display_name(model)) as show:
+            with show_fit(shown, display_name(model)) as show, logging_to(loggers) as log_line:
+
+                def record(line: dict[str, Any]) -> None:
+                    log_line(line)
+                    if on_metrics is not None:
+                        on_metrics(line)
+
                 return train(
-                    model, read, budget, settings, folder=folder, show=show, resume=resume, group=group, claimed=True
+                    model,
+                    read,
+                    budget,
+                    settings,
+                    folder=folder,
+                    show=show,
+                    on_metrics=record,
+                    resume=resume,
+                    group=group,
+                    claimed=True,
                 )
         except CheckpointError as error:
             if folder is None:
                 raise
             raise CheckpointError(f"{error}; {_advice_for(folder)}") from error
+
+
+def _has_run(folder: Path) -> bool:
+    return RunFolder(folder).step is not None
 
 
 def _budget(minutes: float | None, steps: int | None) -> Budget:

@@ -1,11 +1,11 @@
 """Lock on a run folder, or also on its subfolders, so that only one process trains there."""
 
-import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from kinformer.checkpoint.lock import LockedError, check_unlocked, file_lock
+from kinformer.core.warn import warn
 from kinformer.lab.train.distributed import SINGLE_PROCESS, SingleProcess
 
 LOCK, LOCK_WITHIN = ".kinformer.lock", ".kinformer.within.lock"
@@ -64,10 +64,7 @@ def _lock(folder: Path, within: bool) -> Iterator[None]:
         with ExitStack() as stack:
             for name in LOCKS if within else (LOCK,):
                 if not _enter(stack, folder, name):
-                    warnings.warn(
-                        f"cannot lock {folder}: its file system has no locks. Run one training there at a time",
-                        stacklevel=2,
-                    )
+                    warn(f"cannot lock {folder}: its file system has no locks. Run one training there at a time")
                     break
             # after locking, so that of two processes that start together at least one sees the other
             for around in folder.absolute().parents:

@@ -226,7 +226,9 @@ class Training:
             main = getattr(type(self.model), "metric", None) if isinstance(self.data, Batches) else None
             return evaluate_batches(self.model, cast(Batches, self.stream).validation_batches, self.group, main)
         part, limit = self.data.part("valid"), self.settings.sample_bytes
-        self.show.begin_measuring(min(part.bytes, limit))
+        self.show.begin_measuring(
+            min(part.bytes, limit), "tokens" if part.widths is None and part.unit == "tokens" else "bytes"
+        )
         return evaluate(self.model, part, self.settings.length, limit, group=self.group, probe=False)
 
     # Saving ----------------------------------------------------------------------------------------------------------

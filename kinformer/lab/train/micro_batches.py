@@ -1,6 +1,5 @@
 """Micro-batches: pieces of a batch that are learned one after the other, to need less memory."""
 
-import warnings
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -13,6 +12,7 @@ from kinformer.core.layer import State
 from kinformer.core.loss import Loss
 from kinformer.core.model import display_name
 from kinformer.core.state import detach, leaves, map_state, select
+from kinformer.core.warn import warn
 
 
 def row_count(batch: Any) -> int:
@@ -107,7 +107,7 @@ def warn_across_rows(model: nn.Module, accumulate: int, processes: int) -> None:
     names = {"accumulate": accumulate, "processes": processes}
     division = " and ".join(f"{name}={count}" for name, count in names.items() if count > 1)
     for reason in across_rows_reasons(model):
-        warnings.warn(f"{division} changes what this {display_name(model)} learns: {reason}", stacklevel=3)
+        warn(f"{division} changes what this {display_name(model)} learns: {reason}")
 
 
 def detach_loss(loss: Loss) -> Loss:

@@ -152,6 +152,8 @@ class Learner:
         if not math.isfinite(scalar := float(value.detach())):
             batch = f"chunk {number % self.stream.chunks}" if isinstance(self.stream, Lanes) else f"batch {number}"
             why = f"the {name} became {scalar} at step {number:,}, in {batch}"
+            if any(parameter.dtype == torch.float16 for parameter in self.model.parameters()):
+                raise StepError(why, "the weights are float16, which training overflows: give model.float()")
             raise StepError(why, f"try a lr below {self.recipe.peak:g}")
 
     def _too_large_error(self, number: int, spent: float) -> StepError:

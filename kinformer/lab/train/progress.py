@@ -58,8 +58,8 @@ class ProgressDisplay:
     def status(self, status: Status) -> None:
         """Show the status after a step."""
 
-    def begin_measuring(self, count: int) -> None:
-        """Show that the training pauses for a measurement on `count` bytes of validation data."""
+    def begin_measuring(self, count: int, unit: str) -> None:
+        """Show that the training pauses for a measurement on validation data: `count` bytes, or tokens."""
 
 
 class LineDisplay(ProgressDisplay):
@@ -78,10 +78,10 @@ class LineDisplay(ProgressDisplay):
             self.next = status.seconds + EVERY
             self.console.print(f"{self.name}: {status}", soft_wrap=True, markup=False, highlight=False)
 
-    def begin_measuring(self, count: int) -> None:
+    def begin_measuring(self, count: int, unit: str) -> None:
         """Print a line, because a measurement on a slow machine takes a while."""
         self.console.print(
-            f"{self.name}: measuring on {count:,} bytes of validation data ...",
+            f"{self.name}: measuring on {count:,} {unit} of validation data ...",
             soft_wrap=True,
             markup=False,
             highlight=False,
@@ -103,9 +103,9 @@ class LiveDisplay(ProgressDisplay):
         """Update the line."""
         self.progress.update(self.task, completed=min(status.spent, 1.0), status=str(status))
 
-    def begin_measuring(self, count: int) -> None:
+    def begin_measuring(self, count: int, unit: str) -> None:
         """Show the measurement in place of the status."""
-        self.progress.update(self.task, status=f"measuring on {count:,} bytes of validation data ...")
+        self.progress.update(self.task, status=f"measuring on {count:,} {unit} of validation data ...")
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """Checks before a training: a model of the next token must not read later tokens, and must decode."""
 
 import sys
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from kinformer.core.example import Example
 from kinformer.core.mechanism import NoState
 from kinformer.core.model import Model, Predictor, display_name
+from kinformer.core.warn import warn
 from kinformer.lab.data.batches import to_device
 from kinformer.lab.train.out_of_memory import is_out_of_memory
 from kinformer.lab.train.probe_model import EXACT, change, probe_of, rounding, seeded
@@ -51,7 +51,7 @@ def warn_ahead(model: Model, reason: str) -> None:
     reason: the declared reason, from `reads_ahead`.
     """
     if reason:
-        warnings.warn(f"this {display_name(model)} reads ahead, as its part declares: {reason}", stacklevel=3)
+        warn(f"this {display_name(model)} reads ahead, as its part declares: {reason}")
 
 
 def warn_of_measuring(model: Model, length: int) -> None:
@@ -63,7 +63,7 @@ def warn_of_measuring(model: Model, length: int) -> None:
     try:
         reason = reads_ahead(model, length, training=False)
     except ValueError as error:
-        warnings.warn(str(error), stacklevel=3)
+        warn(str(error))
     else:
         warn_ahead(model, reason)
 
@@ -108,10 +108,9 @@ def leaks(model: Predictor, length: int, *, training: bool = True) -> bool:
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
-            warnings.warn(
+            warn(
                 f"cannot test whether this {display_name(model)} reads ahead: memory is too small for its copy in "
-                "float64",
-                stacklevel=2,
+                "float64"
             )
             return False
         if _leaks_where_it_fits(probe, short, 2, training):

@@ -1,6 +1,5 @@
 """The function `train`: train a model on data, from the beginning or from the last save of a run."""
 
-import warnings
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -8,8 +7,11 @@ from typing import Any
 
 from kinformer.checkpoint.checkpoint import columns_of, member_record
 from kinformer.core.model import Model
+from kinformer.core.warn import warn
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.data import Data
+from kinformer.lab.data.support.data_tokenizer import ids_tokenizer
+from kinformer.lab.data.support.model_batch import TOKEN_KINDS
 from kinformer.lab.train.activation_checkpointing import checkpointed
 from kinformer.lab.train.budget import Budget
 from kinformer.lab.train.distributed import SINGLE_PROCESS, SingleProcess
@@ -107,12 +109,14 @@ def _train(
     if isinstance(data, Data):
         group.refuse_few(settings.batch, settings.accumulate)
         _note_data(model, data, settings.length)
+    elif model.reads in TOKEN_KINDS:
+        model.tokenizer = ids_tokenizer(model, data.tokenizer)
     if run is not None:
         member_record(model)
     if resume and not going_on:
         has_files = folder is not None and any(path.name not in LOCKS for path in Path(folder).glob("*"))
         content = "has no complete checkpoint to resume from" if has_files else "has no checkpoint yet"
-        warnings.warn(f"{folder} {content}: the training starts from the beginning", stacklevel=3)
+        warn(f"{folder} {content}: the training starts from the beginning")
     recomputation = checkpointed(model) if settings.checkpointing else nullcontext()
     with (
         catch_signals(group.size > 1) as stopped,
@@ -142,7 +146,7 @@ def _note_data(model: Model, data: Data, length: int) -> None:
     model.tokenizer, model.labels = data.tokenizer, data.labels
     data.store_scales(model)
     if left_out := data.left_out(length):
-        warnings.warn(left_out, stacklevel=4)
+        warn(left_out)
 
 
 def _ignore_metrics(line: dict[str, Any]) -> None:

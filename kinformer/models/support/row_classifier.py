@@ -14,6 +14,7 @@ from kinformer.core.mechanism import NoState
 from kinformer.core.model import ACCURACY
 from kinformer.core.pooler import Pooler
 from kinformer.core.token_positions import context_of_tokens
+from kinformer.core.vocabulary import check_token_rows
 from kinformer.models.support.row_encoder import Encoder
 from kinformer.nn.poolers.mean import MeanPooler
 
@@ -51,7 +52,7 @@ class RowClassifier(Encoder):
         labels: an integer for each row, by name of the label, such as its task. Each token of a row gets the row's
             integer.
         """
-        rows = self.pooling.rows(tokens, mark=self.vocab)
+        rows = self.pooling.rows(check_token_rows(tokens), mark=self.vocab)
         of_tokens = {name: label[:, None].expand(rows.shape) for name, label in (labels or {}).items()}
         ctx = context_of_tokens(rows).replace(labels=of_tokens)
         out = self.body(self.embed_tokens(rows, ctx), None, ctx)

@@ -1,6 +1,5 @@
 """Generation beyond a table of learned positions: when it is full, its last half is read again."""
 
-import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ from kinformer.core.collected_outputs import concatenate_outs
 from kinformer.core.layer import Context, Device, Dtype, Out, State
 from kinformer.core.state import reset
 from kinformer.core.token_positions import context_of_tokens
+from kinformer.core.warn import warn
 
 
 class SlidingState(NamedTuple):
@@ -142,11 +142,10 @@ def must_slide(model: Any, length: int) -> bool:
     window = getattr(model, "window", None)
     if window is None or length <= window:
         return False
-    warnings.warn(
+    warn(
         f"{length:,} tokens are more than the {window:,} positions that this model has learned in training. "
         "Whenever they are full, the last half is read again from position 0. "
-        "Train with a larger length for a longer context",
-        stacklevel=3,
+        "Train with a larger length for a longer context"
     )
     return True
 

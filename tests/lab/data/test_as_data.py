@@ -277,7 +277,7 @@ def test_data_without_a_clear_meaning_is_refused_in_a_line(message: str) -> None
 
 def test_a_data_set_that_the_model_cannot_read_is_refused() -> None:
     rows = hub().Dataset.from_dict({"text": TEXTS})
-    with pytest.raises(ValueError, match="a streaming data set cannot be split in three"):
+    with pytest.raises(ValueError, match="a streaming data set without a validation split"):
         as_data(decoder(), rows.to_iterable_dataset())
     with pytest.raises(ValueError, match="this image_transformer reads images, but got a data set of rows"):
         as_data(image_transformer(**SIZE), rows)

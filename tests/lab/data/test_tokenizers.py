@@ -90,7 +90,7 @@ def test_a_checkpoint_keeps_its_tokenizer(where: str, tmp_path: Path) -> None:
     back = load(tmp_path / "run")
     assert back.tokenizer.decode(back.tokenizer.encode(b"the cat")) == b"the cat"
     with pytest.raises(ValueError, match="but text=.* has bytes; give tokenizer=DIR, the folder of the model"):
-        fit(back, f"text={where}", steps=1)
+        fit(back, f"text={where},tokenizer=bytes", steps=1)
     reread = read_spec(f"text={where},tokenizer={tmp_path}/run")  # the folder of a model names its tokenizer
     assert (
         isinstance(reread, TextData)

@@ -1,13 +1,16 @@
 """TensorBoard: the numbers of metrics.jsonl as events."""
 
+import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kinformer.cli.support.loggers import logging_to
 from kinformer.lab.train.budget import StepBudget
+from kinformer.lab.train.fit import fit
 from kinformer.lab.train.history import History
+from kinformer.lab.train.loggers import logging_to
 from kinformer.lab.train.settings import Settings
 from kinformer.lab.train.tensorboard_events import TensorBoardEvents
 from kinformer.lab.train.train import train
@@ -44,3 +47,14 @@ def test_without_the_package_a_line_says_which(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     with pytest.raises(ImportError, match=r"tensorboardX is not installed; pip install 'kinformer\[tensorboard\]'"):
         TensorBoardEvents(tmp_path)
+
+
+def test_fit_writes_events_and_calls_a_function_with_each_line(tmp_path: Path) -> None:
+    lines: list[dict[str, Any]] = []
+    quick = {"steps": 3, "batch": 2, "length": 8}
+    fit(tiny.bigram(), tiny.text(), **quick, out=tmp_path / "run", tensorboard=True, on_metrics=lines.append)
+    assert list(scalars(tmp_path / "run/tensorboard")["loss"]) == [1, 2, 3]
+    written = (tmp_path / "run/metrics.jsonl").read_text().splitlines()[1:]
+    assert lines == [json.loads(line) for line in written] and len(lines) > 3
+    with pytest.raises(ValueError, match="tensorboard=True records into the folder of the run, .* Give out=FOLDER"):
+        fit(tiny.bigram(), tiny.text(), **quick, tensorboard=True)

@@ -11,9 +11,11 @@ import pytest
 import wandb
 
 from kinformer.cli.__main__ import run
+from kinformer.lab.train.fit import fit
 from kinformer.lab.train.metrics_logger import LoggedRun, step_and_numbers
 from kinformer.lab.train.wandb_run import WandbRun
 from tests.cli.test_commands import BIGRAM, fails
+from tests.lab.train import tiny
 
 BLOCK, HEADER = 32_768, 7  # of the log files of wandb, which are those of LevelDB
 
@@ -90,6 +92,16 @@ def test_a_run_has_the_numbers_of_metrics_and_a_resumed_training_continues_it(
     stored = config(files[0])
     assert stored["member"] == "gpt" and stored["keywords"]["d"] == 16 and stored["settings"]["batch"] == 2
     assert stored["data"] == f"text={tmp_path}/text" and stored["settings"]["schedule"] == "cosine"
+
+
+def test_fit_records_a_run_and_continues_it(tmp_path: Path) -> None:
+    out, model = tmp_path / "run", tiny.bigram()
+    fit(model, tiny.text(), steps=2, batch=2, length=8, out=out, wandb=True)
+    first = json.loads((out / "wandb.json").read_text())
+    fit(tiny.bigram(), tiny.text(), steps=3, batch=2, length=8, out=out, wandb=True, resume=True)
+    assert json.loads((out / "wandb.json").read_text()) == first
+    assert [row["step"] for row in history(out) if "loss" in row] == [1, 2, 3]
+    assert config(min(out.glob("wandb/offline-run-*/*.wandb")))["settings"]["batch"] == 2
 
 
 def test_the_variable_of_the_package_names_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

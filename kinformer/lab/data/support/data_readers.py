@@ -1,9 +1,9 @@
 """Readers of data: one module for each kind of data, from lab/data or a plugin."""
 
 import types
-import warnings
 
 from kinformer.core.discover import modules
+from kinformer.core.warn import warn
 from kinformer.lab.data.data import Data
 
 
@@ -15,7 +15,7 @@ def data_readers() -> dict[str, types.ModuleType]:
     """
     readers = {name: module for name, module in modules("data").items() if hasattr(module, "read")}
     for name in [name for name, module in readers.items() if not hasattr(module, "FORM")]:
-        warnings.warn(f'the data plugin {name} is ignored: it has no FORM; add FORM = "{name}=PATH"', stacklevel=2)
+        warn(f'the data plugin {name} is ignored: it has no FORM; add FORM = "{name}=PATH"')
         del readers[name]
     return readers
 

@@ -1,7 +1,6 @@
 """Dates of a series: find the column of dates, parse it, and compute calendar features of each row."""
 
 import re
-import warnings
 from calendar import monthrange
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -14,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from kinformer.core.warn import warn
 from kinformer.lab.data.support.date_forms import form_of
 
 DAY, WEEK, FORTNIGHT, WEEKS = (timedelta(days=days) for days in (1, 7, 14, 364))  # WEEKS: 52, about a year
@@ -342,10 +342,9 @@ def _clock(where: str, column: Column, dates: list[datetime], lines: Sequence[in
         row = odd_rows[0]
         gap, usual_gap = (f"{step} months" if monthly else str(step) for step in (steps[row - 1], usual))
         word, odd = column.words[row].strip(), f"{len(odd_rows):,} of {len(steps):,}"
-        warnings.warn(
+        warn(
             f"{where}: the rows are not evenly spaced: {word} in line {lines[row]:,} comes {gap} after the row above, "
-            f"but most rows come {usual_gap} apart ({odd} do not). They are treated as evenly spaced",
-            stacklevel=4,
+            f"but most rows come {usual_gap} apart ({odd} do not). They are treated as evenly spaced"
         )
     return Clock(column.name, tuple(dates), usual if monthly else 0, tuple(column.words))
 

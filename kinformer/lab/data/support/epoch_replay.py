@@ -37,7 +37,7 @@ class EpochReplay:
 
     def _skip_epochs(self, step: int) -> None:
         """Begin with the epoch of the step, if its number is known."""
-        size = len(self.loader) if isinstance(self.loader, Sized) else 0
+        size = _length(self.loader)
         if size and step // size > max(self._epoch, 0):
             self._epoch, self._step, self._batches = step // size - 1, step // size * size - 1, iter(())
 
@@ -70,3 +70,11 @@ class EpochReplay:
         finally:
             self._random = torch.get_rng_state()
             torch.set_rng_state(before)
+
+
+def _length(loader: Iterable[Any]) -> int:
+    """Return the number of batches in an epoch; 0 if it is unknown."""
+    try:
+        return len(loader) if isinstance(loader, Sized) else 0
+    except TypeError:  # a DataLoader has __len__, which fails if its data set streams
+        return 0

@@ -10,7 +10,9 @@ from kinformer.core.batch import TokenBatch
 
 IGNORED = -100  # the label of a token without a loss, in PyTorch and in transformers
 TEXT = ("text", "masked")  # kinds of model input whose batch is a tensor of tokens
+TOKEN_KINDS = (*TEXT, "pairs", "labelled")  # kinds of model input that are made of tokens
 READ = ("input_ids", "attention_mask", "labels", "label")
+LABELS = ("target", "targets", "label_ids")  # names of labels in other libraries
 # columns of transformers that would change the result, so that leaving them out would be wrong
 CHANGING = ("position_ids", "token_type_ids", "inputs_embeds", "decoder_input_ids", "decoder_attention_mask")
 
@@ -43,7 +45,7 @@ def model_batch(batch: Any, reads: str) -> Any:
 
 def _from_columns(columns: Mapping[str, Any], reads: str) -> Any:
     """Return the batch of named columns."""
-    if reads not in (*TEXT, "pairs", "labelled"):
+    if reads not in TOKEN_KINDS:
         raise ValueError(f"the batch has the columns {_list(columns)}, but this model reads {reads} and no tokens")
     if "input_ids" not in columns:
         raise ValueError(f"the batch has no input_ids: got the columns {_list(columns)}; name the tokens input_ids")
@@ -55,6 +57,8 @@ def _from_columns(columns: Mapping[str, Any], reads: str) -> Any:
         mask = _rows("attention_mask", mask)
         _check_shape("attention_mask", mask, tokens)
         tokens = torch.where(mask != 0, tokens, -1)
+    if other := next((name for name in LABELS if name in columns), None):
+        raise ValueError(f"the batch has a column {other}, which is not read; name the labels labels, or leave it out")
     labels = columns.get("labels", columns.get("label"))
     if labels is None:
         if reads in TEXT:

@@ -1,6 +1,5 @@
 """Parallel environments: several copies of one environment, with a separate seed for each episode."""
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -8,6 +7,7 @@ import numpy
 from jaxtyping import Bool, Float
 
 from kinformer.core.checks import check_at_least
+from kinformer.core.warn import warn
 from kinformer.lab.data.support.safe_scales import refuse_flattened
 from kinformer.lab.environments.support.make_environment import make, refuse_without_gymnasium
 
@@ -107,7 +107,7 @@ class ParallelEnvironments:
             try:
                 refuse_flattened(self.spec, "observations", numpy.concatenate(self.shown))
             except ValueError as error:
-                warnings.warn(str(error), stacklevel=5)
+                warn(str(error))
             self.shown = []
 
     @property

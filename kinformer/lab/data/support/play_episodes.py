@@ -1,6 +1,5 @@
 """Play episodes in environments with a model or with random actions, and yield their steps."""
 
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -11,6 +10,7 @@ from torch import Tensor
 from kinformer.core.actor import Actor, Player, TimeStep, check_finite_outputs
 from kinformer.core.checks import check_at_least, check_in_range
 from kinformer.core.model import display_name
+from kinformer.core.warn import warn
 from kinformer.lab.data.support.offline_episodes import Episode
 from kinformer.lab.data.support.parallel_environments import EnvironmentFailure, ParallelEnvironments, StepOutcome
 
@@ -220,7 +220,7 @@ class _Roll:
         """Warn once if an episode is longer than all training episodes."""
         if self.table is not None and max(len(steps.rewards) for steps in self.steps) > self.table:
             longer = f"episodes are longer than the {self.table:,} steps that this model was made for"
-            warnings.warn(f"{longer}; the model treats all later steps as the last of these", stacklevel=4)
+            warn(f"{longer}; the model treats all later steps as the last of these")
             self.table = None
 
 

@@ -26,6 +26,11 @@ class PythonTable:
     columns: tuple[str, ...]
     label_names: tuple[str, ...] | None = None
 
+    @property
+    def is_streamed(self) -> bool:
+        """True if the number of rows is unknown, as for a data set that was loaded with streaming=True."""
+        return not all(hasattr(rows, "__len__") for rows in self.splits.values())
+
     def rows(self, split: str | None, *columns: str) -> Iterator[tuple[Any, ...]]:
         """Yield the values of some columns in each row of a split."""
         rows = self.splits[split]
@@ -73,20 +78,18 @@ def table_of(data: Any) -> PythonTable | None:
 
     data: the data that a user passes.
 
-    Errors: ValueError for a streaming data set, and for a data set without rows.
+    Errors: ValueError for a data set without rows.
     """
     if isinstance(data, list | tuple) and data:
         return _table_of_list(data)
     if not is_dataset(data):
         return None
     classes = {base.__name__ for base in type(data).__mro__}
-    if any(name.startswith("Iterable") for name in classes):
-        raise ValueError(
-            "a streaming data set cannot be split in three: load it without streaming=True, or pass an iterable of "
-            "batches with valid="
-        )
-    splits: dict[Any, Any] = dict(data) if "DatasetDict" in classes else {None: data}
-    if not all(map(len, splits.values())) or not splits:
+    if classes & {"Column", "IterableColumn"}:  # dataset["text"]
+        return _table_of_list(list(data))
+    splits: dict[Any, Any] = dict(data) if classes & {"DatasetDict", "IterableDatasetDict"} else {None: data}
+    first_rows = [next(iter(rows), None) for rows in splits.values()]
+    if not splits or None in first_rows:
         raise ValueError("the data set has no rows; give at least one in each split")
     first = next(iter(splits.values()))
     roles = split_roles([str(name) for name in splits if name is not None])
@@ -99,7 +102,7 @@ def table_of(data: Any) -> PythonTable | None:
     features = getattr(first, "features", None) or {}
     names = next((getattr(features.get(column), "names", None) for column in ("label", "labels")), None)
     name = getattr(getattr(first, "info", None), "dataset_name", None) or "Dataset"
-    return PythonTable(name, by_role, tuple(first.column_names), tuple(names) if names else None)
+    return PythonTable(name, by_role, tuple(first_rows[0]), tuple(names) if names else None)
 
 
 def _table_of_list(data: Sequence[Any]) -> PythonTable | None:

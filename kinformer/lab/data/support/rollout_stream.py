@@ -1,6 +1,5 @@
 """Rollouts: batches of the steps that an agent just took in environments, with its state carried on."""
 
-import warnings
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import NamedTuple
@@ -14,6 +13,7 @@ from kinformer.core.eval_mode import evaluating
 from kinformer.core.layer import State
 from kinformer.core.rollout import Observations, RolloutBatch
 from kinformer.core.state import fork, reset
+from kinformer.core.warn import warn
 from kinformer.lab.data.batches import device_of
 from kinformer.lab.data.resumable_stream import ResumableStream, StepError
 from kinformer.lab.data.support.frozen_buffers import FrozenBuffers
@@ -230,10 +230,9 @@ class RolloutStream(ResumableStream):
         except EnvironmentFailure as error:
             raise ValueError(f"{error}; {ADVICE}") from error
         if not torch.equal(observed, self.now.observed):
-            warnings.warn(
+            warn(
                 f"{self.spec} gives other observations for the same seed and actions, so the training continues with "
-                "other episodes than the saved ones",
-                stacklevel=2,
+                "other episodes than the saved ones"
             )
             self.now = self.now._replace(observed=observed)
 

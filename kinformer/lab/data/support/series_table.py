@@ -2,11 +2,11 @@
 
 import csv
 import math
-import warnings
 from collections.abc import Sequence
 
 from kinformer.checkpoint.atomic_files import existing_path
 from kinformer.checkpoint.decompress import lines
+from kinformer.core.warn import warn
 from kinformer.lab.data.support.dates import is_date
 
 LEAST = 2  # rows of a file: a single date does not show the step to the next row
@@ -87,10 +87,9 @@ def _check_names(where: str, line: int, names: Sequence[str]) -> None:
     if not names[0].strip() or not all(map(_is_data, names)):
         return
     if [name.strip() for name in names] in ([str(n + first) for n in range(len(names))] for first in (0, 1)):
-        warnings.warn(
+        warn(
             f"{where} begins with {','.join(names):.80}, which is read as the names of columns; if it is a row of "
-            "data, write a line of names above it",
-            stacklevel=5,
+            "data, write a line of names above it"
         )
         return
     raise ValueError(

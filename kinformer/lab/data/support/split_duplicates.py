@@ -1,12 +1,13 @@
 """Copies: texts or images in validation and test data that also occur in an earlier split."""
 
 import hashlib
-import warnings
 from array import array
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy
+
+from kinformer.core.warn import warn
 
 SIZE = 8  # bytes of a hash: 8 for each document, however many there are
 
@@ -30,7 +31,7 @@ class CopyCount(NamedTuple):
     def warn(self, name: str, items: str) -> None:
         """Warn, in one line, if there are copies of `items` in the data `name`."""
         if self.copied:
-            warnings.warn(f"{name}: {self.line(items)}. Scores on copies are too good. Remove the copies", stacklevel=4)
+            warn(f"{name}: {self.line(items)}. Scores on copies are too good. Remove the copies")
 
 
 def count_copies(splits: Mapping[str, Iterable[bytes]]) -> CopyCount:

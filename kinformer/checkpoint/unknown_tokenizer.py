@@ -1,0 +1,44 @@
+"""UnknownTokenizer: stands for the tokenizer of token ids until somebody gives the real one."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from kinformer.checkpoint.tokenizer import Tokenizer
+
+
+class UnknownTokenizer(Tokenizer):
+    """Stand-in for a tokenizer that made the token ids of a training and that kinformer has not seen.
+
+    It refuses texts, because every way to turn them into tokens could be wrong. It shows a token as its id, such as
+    <17>. `fit(model, data, tokenizer=...)` or `model.tokenizer = ...` replaces it by the real tokenizer.
+    """
+
+    sha256 = "unknown"  # differs from every hash  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        super().__init__("", "unknown tokenizer")
+
+    @property
+    def backend(self) -> Any:
+        """Raise ValueError: there is no tokenizer object."""
+        self.refuse_texts()
+
+    @property
+    def _settings(self) -> Any:
+        self.refuse_texts()
+
+    def refuse_texts(self) -> NoReturn:
+        """Raise ValueError, with the ways to give the tokenizer."""
+        raise ValueError(
+            "this model was trained on token ids of an unknown tokenizer, so it cannot read text. Give the tokenizer "
+            "in Python, with model.tokenizer = TOKENIZER and kf.save(model, FOLDER), or with fit(..., "
+            "tokenizer=TOKENIZER)"
+        )
+
+    def decode(self, tokens: Sequence[int]) -> bytes:
+        """Return the ids of the tokens in angle brackets."""
+        return b"".join(b"<%d>" % token for token in tokens)
+
+    def speaker(self) -> Callable[[int], str]:
+        """Return a function that takes the new tokens in turn and returns the id of each in angle brackets."""
+        return lambda token: f"<{token}>" if token >= 0 else ""
