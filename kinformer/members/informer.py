@@ -22,7 +22,7 @@ Kind = Literal["probsparse", "full"]
 
 
 @member(
-    cost="context * log(context)",
+    cost="context * log(context) * factor",
     recipe=Recipe(lr=5e-4, warmup=0.05),
     needs={
         "factor, measure, rest": "attention=probsparse",
