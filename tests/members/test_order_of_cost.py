@@ -95,9 +95,9 @@ CASES = {
 
 
 # half a second and more, or as another member: the long run counts them, and two thirds of the others
-SLOW = """act_rnn adaptive_span agent bigbird bp_transformer clustered_transformer compressive_transformer etc gtrxl
-informer longformer longformer_lm memorizing_transformer poolingformer reformer sac sac_encoder sinkhorn_encoder spalm
-transformer_xl""".split()
+SLOW = """act_rnn adaptive_span agent bigbird blockbert bp_transformer clustered_transformer compressive_transformer
+etc gtrxl informer longformer longformer_lm memorizing_transformer poolingformer reformer sac sac_encoder
+sinkhorn_encoder sparse_transformer spalm transformer_xl""".split()
 SAMPLE = [name for name in members() if name not in SLOW][::3]
 # numbers of layers and widths, which are constant factors of every order
 FACTORS = """d depth decoder_depth head_dim heads hidden inner key_heads outer shared softmax_heads upscale v_dim
