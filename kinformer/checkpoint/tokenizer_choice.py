@@ -95,7 +95,7 @@ def train_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
     texts: training texts.
     size: largest number of tokens.
 
-    Source: Sennrich et al., 2016, arXiv:1508.07909; over bytes: Radford et al., 2019, "Language models are unsupervised
+    Source: Sennrich et al., 2015, arXiv:1508.07909; over bytes: Radford et al., 2019, "Language models are unsupervised
     multitask learners".
     """
     tokenizers_package()

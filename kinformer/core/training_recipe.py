@@ -51,8 +51,8 @@ class Recipe:
     eps: constant that Adam adds to the root of the mean square.
 
     Errors: ValueError if a number is out of range, or if "inverse_sqrt" or "noam" has no warm-up. Sources:
-    cosine: Loshchilov and Hutter, 2017, arXiv:1608.03983; inverse_sqrt and noam: Vaswani et al., 2017,
-    arXiv:1706.03762, section 5.3; Adam: Kingma and Ba, 2015, arXiv:1412.6980.
+    cosine: Loshchilov and Hutter, 2016, arXiv:1608.03983; inverse_sqrt and noam: Vaswani et al., 2017,
+    arXiv:1706.03762, section 5.3; Adam: Kingma and Ba, 2014, arXiv:1412.6980.
     """
 
     lr: float | None = None

@@ -100,7 +100,7 @@ def generate(
     Errors: ValueError for invalid arguments; NoState from a model that cannot decode; TypeError for a model without
     `start` and `logits`, and for a prompt that is not a tensor. A UserWarning is given beyond the length that the model
     was trained on.
-    Source: top-k: Fan et al., 2018, arXiv:1805.04833; top-p: Holtzman et al., 2020, arXiv:1904.09751; length penalty:
+    Source: top-k: Fan et al., 2018, arXiv:1805.04833; top-p: Holtzman et al., 2019, arXiv:1904.09751; length penalty:
     Wu et al., 2016, arXiv:1609.08144, section 7.
     """
     penalty = LENGTH_PENALTY if length_penalty is None else length_penalty

@@ -34,7 +34,7 @@ def multi_scale(
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> MLM | LM:
-    """Multi-Scale Transformer (Guo et al., 2020, arXiv:1912.00544): one window width per head.
+    """Multi-Scale Transformer (Guo et al., 2019, arXiv:1912.00544): one window width per head.
 
     head of scale w: token i reads i - w to i + w; of layer l of N, heads are shared out by softmax(z^l) over scales
 

@@ -23,7 +23,7 @@ EPS = 1e-5
 FORMS: dict[str, tuple[type[Nystrom], Norms]] = {"paper": (Nystrom, "head"), "published": (PublishedNystrom, "batch")}
 
 
-@member(cost="L * landmarks", recipe=Recipe(lr=5e-4))
+@member(cost="L * (landmarks + conv) + landmarks**3 * iterations", recipe=Recipe(lr=5e-4))
 def nystromformer(
     d: int = 128,
     depth: int = 5,

@@ -26,7 +26,7 @@ Scores = Literal["evolving", "predictive"]
 Form = Literal["encoder", "decoder"]
 
 
-@member(cost="L**2", needs={"scores, alpha, size, slope": "depth>1", "beta": "depth>1 and scores=evolving"})
+@member(cost="L**2 * size**2", needs={"scores, alpha, size, slope": "depth>1", "beta": "depth>1 and scores=evolving"})
 def predictive_attention(
     d: int = 128,
     depth: int = 5,

@@ -27,7 +27,7 @@ Halves = Literal["own", "same"]
 
 
 @member(
-    cost="L * local + L**2 * rounds / buckets",
+    cost="L * (local + rounds * buckets) + L**2 * rounds / buckets",
     needs={
         "buckets, rounds, eval_rounds, redraw, chunk, scale": "local=none or depth>1",
         "restricted, divided": "chunk!=none",

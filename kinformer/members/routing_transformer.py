@@ -27,7 +27,7 @@ Alone = Literal["skipped", "zero", "null"]
 
 
 @member(
-    cost="L * local + L**2 / clusters",
+    cost="L * (local + clusters) + L**2 / clusters",
     needs={
         "clusters, window, update, decay, commitment, shared, norm": "routed!=0",
         "length": "position=learned or clusters=none and routed!=0",

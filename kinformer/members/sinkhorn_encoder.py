@@ -11,7 +11,7 @@ from kinformer.nn.norms.layer import LayerNorm
 from kinformer.nn.positions.learned import Learned
 
 
-@member(cost="L * block + L**2 / block", needs={"near": "cut!=none", "softmax": "cut=none"})
+@member(cost="L * block + L**2 / block + L * length / block**2", needs={"near": "cut!=none", "softmax": "cut=none"})
 def sinkhorn_encoder(
     d: int = 128,
     depth: int = 5,

@@ -11,7 +11,7 @@ from kinformer.nn.norms.layer import LayerNorm
 from kinformer.nn.positions.learned import Learned
 
 
-@member(cost="L * block + L**2 / block")
+@member(cost="L * block + L**2 / block + L * length / block**2")
 def sinkhorn_transformer(
     d: int = 128,
     depth: int = 5,

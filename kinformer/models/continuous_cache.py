@@ -52,7 +52,7 @@ class ContinuousCache(WrappedLM):
 
     Errors: ValueError for invalid numbers, for several documents in one row, and for rows longer than the model's
     learned positions.
-    Source: Grave et al., 2017, arXiv:1612.04426, section 3.
+    Source: Grave et al., 2016, arXiv:1612.04426, section 3.
     """
 
     model: LM

@@ -44,7 +44,7 @@ class NearestNeighbourLM(WrappedLM):
     temperature: temperature of the distances; the paper uses 1.
 
     Errors: ValueError for invalid numbers, and for a model with early exits.
-    Source: Khandelwal et al., 2020, arXiv:1911.00172, section 2.
+    Source: Khandelwal et al., 2019, arXiv:1911.00172, section 2.
     """
 
     def __init__(

@@ -70,7 +70,7 @@ class Seq2Seq(Writer):
 
     Errors: ValueError for a weight in `penalties` of a loss that no part reports, and for an `EarlyExit` with a
     trainable exit rule.
-    Source: Vaswani et al., 2017, arXiv:1706.03762; label smoothing: Szegedy et al., 2016, arXiv:1512.00567.
+    Source: Vaswani et al., 2017, arXiv:1706.03762; label smoothing: Szegedy et al., 2015, arXiv:1512.00567.
     """
 
     reads: ClassVar[str] = "pairs"

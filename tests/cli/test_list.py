@@ -102,9 +102,9 @@ def test_papers_are_listed_once_the_oldest_first_with_their_parts_and_members(
 def test_no_source_is_left_out() -> None:
     """Every arXiv ID of a Source line, and of a member's first paragraph, is a listed paper."""
     listed_urls = {entry.citation.url for entry in list_papers()}
-    for kind in kinds():
+    for kind in (*kinds(), "environments", "exits", "losses", "search"):
         for name, file in part_files(kind).items():
-            for source in re.findall(r"Source: (.*?)(?:\n\n|\"\"\")", file.read_text("utf-8"), re.DOTALL):
+            for source in re.findall(r"Source:\s(.*?)(?:\n\n|\"\"\")", file.read_text("utf-8"), re.DOTALL):
                 found = {f"https://arxiv.org/abs/{number}" for number in re.findall(r"arXiv:\s*([\d.]+\d)", source)}
                 assert found <= listed_urls, (kind, name)
 
@@ -120,7 +120,22 @@ def test_citations_have_authors_a_year_and_a_link_or_none() -> None:
         Citation("Graves", 2016, ""),
     ]
     doc = "Not Dai et al., 2019.\n\nErrors: none. Source: van den Oord et al., 2017, arXiv:1711.00937.\n\nNor Ba, 2016."
-    assert list(source_citations(doc)) == [Citation("van den Oord et al.", 2017, "https://arxiv.org/abs/1711.00937")]
+    for text in (doc, doc.replace("Source: ", "Source:\n    ")):
+        assert list(source_citations(text)) == [
+            Citation("van den Oord et al.", 2017, "https://arxiv.org/abs/1711.00937")
+        ]
+
+
+def test_the_year_of_a_paper_on_arxiv_is_that_of_its_first_version() -> None:
+    for citation, *_ in list_papers():
+        if number := re.search(r"arxiv\.org/abs/(\d\d)\d\d\.", citation.url):
+            assert citation.year == 2000 + int(number[1]), citation
+
+
+def test_papers_of_environments_are_listed_and_a_part_without_a_paper_stands_under_none() -> None:
+    parts = {entry.citation.authors: entry.parts for entry in list_papers()}
+    assert parts["Bakker"] == ["environments/t_maze"] and parts["Morad et al."] == ["environments/repeat_previous"]
+    assert not {"mechanisms/merged", "tasks/half_easy"} & {part for of_paper in parts.values() for part in of_paper}
 
 
 def test_a_member_without_an_order_of_cost_has_none(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from kinformer.cli.support.static_source import constant, first_sentences, membe
 from kinformer.core.discover import UNJUDGED, kinds, part_files
 from kinformer.core.module_import import dotted_name
 
+ENVIRONMENTS = "environments"  # their files are read as text, so gymnasium need not be installed
 ABOUT = ("paper", "year", "url", "changes", "cost", "claims")  # what the entry of a member has besides its sentence
 
 
@@ -68,7 +69,7 @@ def list_papers() -> list[PaperEntry]:
     The paper of a member stands in the first paragraph of its docstring, and the papers of parts after `Source:`.
     """
     entries: dict[str | Citation, PaperEntry] = {}
-    for kind in dict.fromkeys((*kinds(), *UNJUDGED)):
+    for kind in dict.fromkeys((*kinds(), *UNJUDGED, ENVIRONMENTS)):
         for name, file in part_files(kind).items():
             cited = _papers_of_member(file) if kind == "members" else _papers_of_part(file)
             for paper in cited:

@@ -9,7 +9,7 @@ _PAPER = re.compile(
     rf"(?<![A-Z]\. )\b(?P<authors>{_NAME}(?: et al\.| and {_NAME})?), (?P<year>(?:19|20)\d\d)\b"
     r"(?:, (?:arXiv:(?P<arxiv>\d{4}\.\d{4,5})|doi:(?P<doi>10\.[^\s,;)]*\w)|(?P<url>https://[^\s,;)]*\w)))?"
 )
-_SOURCE = re.compile(r"(?:^|\s)Source: (.*?)(?:\n\s*\n|\Z)", re.DOTALL)
+_SOURCE = re.compile(r"(?:^|\s)Source:\s(.*?)(?:\n\s*\n|\Z)", re.DOTALL)
 
 
 class Citation(NamedTuple):
@@ -47,7 +47,7 @@ def _url(match: re.Match[str]) -> str:
 
 
 def source_citations(docstring: str) -> Iterator[Citation]:
-    """Yield the papers in the paragraphs of a docstring that begin with or contain `Source: `.
+    """Yield the papers in the paragraphs of a docstring that begin with or contain `Source:`.
 
     docstring: the docstring.
     """

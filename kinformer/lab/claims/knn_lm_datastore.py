@@ -35,7 +35,7 @@ SAYS = (
     "a datastore lowers perplexity, a larger one and more neighbours lower it more, "
     "and its share is larger out of domain"
 )
-SOURCE = "Khandelwal et al., 2020, arXiv:1911.00172, tables 1, 3 and 4 and figures 3 and 4"
+SOURCE = "Khandelwal et al., 2019, arXiv:1911.00172, tables 1, 3 and 4 and figures 3 and 4"
 
 
 class DatastoreSweep(NamedTuple):

@@ -79,7 +79,7 @@ class Datastore(Store):
     datastore, a damaged text, and, from `check`, for another model. The contents of the keys are not verified, because
     that would take as long as a search.
 
-    Source: Khandelwal et al., 2020, arXiv:1911.00172, section 2.
+    Source: Khandelwal et al., 2019, arXiv:1911.00172, section 2.
     """
 
     def __init__(

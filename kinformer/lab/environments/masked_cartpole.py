@@ -41,8 +41,8 @@ class MaskedCartPole(gymnasium.Wrapper):
     render_mode: as in Gymnasium's CartPole; None does not render.
 
     Errors: ValueError if `length` is below 1, or if `worth` is not above 0.
-    Source: Wierstra et al., 2007, "Solving deep memory POMDPs with recurrent policy gradients", ICANN; the cart of
-    Gymnasium's CartPole-v1.
+    Source: Wierstra et al., 2007, doi:10.1007/978-3-540-74690-4_71, "Solving deep memory POMDPs with recurrent policy
+    gradients", ICANN; the cart of Gymnasium's CartPole-v1.
     """
 
     kind: ClassVar[str] = "environment"

@@ -31,7 +31,8 @@ class TMaze(gymnasium.Env):
     render_mode: "ansi", "rgb_array" or None.
 
     Errors: ValueError if `corridor` is below 1.
-    Source: Bakker, 2001, "Reinforcement learning with long short-term memory", NIPS, section 4.1.
+    Source: Bakker, 2001, https://papers.nips.cc/paper/2001/hash/a38b16173474ba8b1a95bcbc30d3b8a5-Abstract.html,
+    "Reinforcement learning with long short-term memory", NIPS, section 4.1.
 
     Differences: Bakker's maze rewards 4 and lets the agent go back.
     """

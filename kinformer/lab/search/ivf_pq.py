@@ -22,7 +22,7 @@ class IVFPQ(IVF):
 
     Errors: ValueError if the codes do not divide the width, if there are too few vectors to learn codes from, or if
     FAISS is not installed (`pip install 'kinformer[faiss]'`).
-    Source: Jegou et al., 2011, doi:10.1109/TPAMI.2010.57; Khandelwal et al., 2020, arXiv:1911.00172, section 3.
+    Source: Jegou et al., 2011, doi:10.1109/TPAMI.2010.57; Khandelwal et al., 2019, arXiv:1911.00172, section 3.
     """
 
     candidates: ClassVar[int] = 4

@@ -19,7 +19,7 @@ class Copy(Words):
 
     Errors: ValueError if a size is out of range.
     Source: Graves et al., 2014, arXiv:1410.5401, section 4.1; with a gap: Hochreiter and Schmidhuber, 1997,
-    doi:10.1162/neco.1997.9.8.1735, and Arjovsky et al., 2016, arXiv:1511.06464.
+    doi:10.1162/neco.1997.9.8.1735, and Arjovsky et al., 2015, arXiv:1511.06464.
     """
 
     gap: int = 0

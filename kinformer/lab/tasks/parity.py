@@ -19,7 +19,7 @@ class Parity(Task):
     length: number of zeros and ones.
 
     Errors: ValueError if a size is out of range.
-    Source: Hahn, 2020, arXiv:1906.06755; Graves, 2016, arXiv:1603.08983, section 3.1.
+    Source: Hahn, 2019, arXiv:1906.06755; Graves, 2016, arXiv:1603.08983, section 3.1.
     """
 
     length: int = 16

@@ -25,7 +25,7 @@ def adamw(
         steps.
     eps: the term that AdamW adds to its denominator.
 
-    Source: Loshchilov and Hutter, 2019, arXiv:1711.05101.
+    Source: Loshchilov and Hutter, 2017, arXiv:1711.05101.
     """
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [

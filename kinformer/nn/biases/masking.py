@@ -188,7 +188,7 @@ class StepMasking(Masking):
     windows: window of each head, in positions.
     nearest, itself: see `Masking`.
 
-    Errors: ValueError if the layer has a different number of heads. Source: Guo et al., 2020, arXiv:1912.00544.
+    Errors: ValueError if the layer has a different number of heads. Source: Guo et al., 2019, arXiv:1912.00544.
     """
 
     def __init__(self, windows: tuple[int, ...], *, nearest: Nearest = 0, itself: bool = True):

@@ -30,8 +30,9 @@ class Relative(Bias):
     reach: largest distances of keys before and after a query, as returned by the layer's `pattern.reach()`. The tables
         have no rows for distances beyond it, so a causal layer has tables of clip + 1 rows.
 
-    Errors: ValueError if `clip` is negative, or if the layer has a different number of heads than the tables. Source:
-    Shaw et al., 2018, arXiv:1803.02155, section 3.2.
+    Errors: ValueError if `clip` is negative, or if the layer has a different number of heads than the tables.
+
+    Source: Shaw et al., 2018, arXiv:1803.02155, section 3.2.
     """
 
     def __init__(

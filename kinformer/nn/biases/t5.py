@@ -30,7 +30,7 @@ class T5(Bias):
 
     Errors: ValueError if there are fewer than 2 buckets for a direction, or if `furthest` is not above the distances
     that have a bucket of their own. ValueError also if the layer has a different number of heads. Source: Raffel et
-    al., 2020, arXiv:1910.10683, section 2.1.
+    al., 2019, arXiv:1910.10683, section 2.1.
     """
 
     def __init__(self, heads: int, buckets: int = 32, furthest: int = 128, *, ahead: bool = False):

@@ -42,8 +42,9 @@ class BySequence(ExitRule):
     oracle: names for each row in training the exit with the best predictions after a price per layer: `Likelihood()` by
         default, or `Correctness()`. Its sigma must be 0, since sigma smooths over tokens.
 
-    Errors: ValueError if neither this call nor an earlier one gave a source, and for an oracle with a sigma. Source:
-    Elbayad et al., 2019, arXiv:1910.10073, section 3.1.
+    Errors: ValueError if neither this call nor an earlier one gave a source, and for an oracle with a sigma.
+
+    Source: Elbayad et al., 2019, arXiv:1910.10073, section 3.1.
     """
 
     def __init__(self, d: int, depth: int, *, oracle: ExitOracle | None = None):

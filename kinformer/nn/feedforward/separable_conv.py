@@ -43,7 +43,7 @@ class SeparableConv(Layer):
     Errors: ValueError without `ctx.run`, with `ctx.only` or `ctx.also`, and if `causal` is False and a kernel is even.
     NoState from `start` if `causal` is False.
 
-    Source: Chollet, 2017, arXiv:1610.02357; Dehghani et al., 2018, arXiv:1807.03819, 2.1.
+    Source: Chollet, 2016, arXiv:1610.02357; Dehghani et al., 2018, arXiv:1807.03819, 2.1.
     """
 
     def __init__(

@@ -19,6 +19,6 @@ def cross_entropy(
     targets: indices of the right entries, [B T]; -1 for no target.
     smoothing: fraction of each target's probability that is spread evenly over all entries.
 
-    Source: label smoothing: Szegedy et al., 2016, arXiv:1512.00567.
+    Source: label smoothing: Szegedy et al., 2015, arXiv:1512.00567.
     """
     return token_nll(logits, targets, smoothing).sum(), torch.sum(targets >= 0)

@@ -15,8 +15,9 @@ class ELU(FeatureMap):
     phi(x) = elu(x) + 1, which is x + 1 for x > 0 and exp(x) otherwise
 
     Choose it as the simplest map, if phi(q).phi(k) need not estimate exp(q.k). The product q.k is not divided by
-    sqrt(K). Attention over one set of keys can be merged with attention over another only if both use this map. Source:
-    Katharopoulos et al., 2020, arXiv:2006.16236, equation 7.
+    sqrt(K). Attention over one set of keys can be merged with attention over another only if both use this map.
+
+    Source: Katharopoulos et al., 2020, arXiv:2006.16236, equation 7.
     """
 
     by_vector = True

@@ -39,8 +39,9 @@ class GeneralisedKernel(Directions):
     eps: number above 0 added to each feature, so that no vector has only features of 0; 1e-3 in the authors' code.
     k_dim, directions, orthogonal, lengths, redraw, seed: as in `Directions`.
 
-    Errors: ValueError if `eps` is not positive and finite, or if the heads have another width than `k_dim`. Source:
-    Choromanski et al., 2020, arXiv:2009.14794, section 4 and appendix D ("Performer-ReLU").
+    Errors: ValueError if `eps` is not positive and finite, or if the heads have another width than `k_dim`.
+
+    Source: Choromanski et al., 2020, arXiv:2009.14794, section 4 and appendix D ("Performer-ReLU").
 
     Differences: the authors' code uses w.x / sqrt(m) for m directions. This class uses w.x / K^(1/4), as
     performer-pytorch does. The same eps is therefore smaller relative to the features here, by the factor K^(1/4) /

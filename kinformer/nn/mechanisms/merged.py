@@ -26,12 +26,13 @@ class Merged(CompositeMechanism):
     local and sharp, which few features estimate badly. Choose it if far keys must be read at all, and start with a
     window.
 
+    The outputs are merged like the blocks of flash attention (Dao et al., 2022, arXiv:2205.14135).
+
     parts: mechanisms; each gets all queries and all keys.
 
     Errors: ValueError if a part returns no lse; NoState from `start` if a part has no decoding state.
 
-    Source: no paper. The outputs are merged like the blocks of flash attention (Dao et al., 2022, arXiv:2205.14135).
-    Separate near and far fields come from fast multipole methods.
+    Source: no paper. Separate near and far fields come from fast multipole methods.
 
     Differences: FMMformer (Nguyen et al., 2021, arXiv:2108.02347) adds two attentions with learned weights in place of
     one softmax.

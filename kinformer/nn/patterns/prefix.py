@@ -18,7 +18,7 @@ class Prefix(Spelled):
 
     n: number of tokens in the prefix.
 
-    Source: Raffel et al., 2020, arXiv:1910.10683, section 3.2.1.
+    Source: Raffel et al., 2019, arXiv:1910.10683, section 3.2.1.
     """
 
     n: int

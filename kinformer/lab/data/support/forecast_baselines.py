@@ -24,7 +24,7 @@ def least_squares(
 ) -> Callable[[Float[Tensor, "V T C"]], Float[Tensor, "V N C"]]:
     """Fit a linear map from the context of a window to its later rows, the same for all columns.
 
-    The map acts on differences to the last known row, as in NLinear (Zeng et al., 2023, arXiv:2205.13504).
+    The map acts on differences to the last known row, as in NLinear (Zeng et al., 2022, arXiv:2205.13504).
 
     windows: the windows for the fit.
     context: known rows of a window.
