@@ -1,4 +1,4 @@
-"""Average attention network: a Transformer with a decoder that averages the past."""
+"""Average attention network: a decoder that averages the past in place of attention."""
 
 from typing import Any, Literal
 

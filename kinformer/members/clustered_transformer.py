@@ -22,7 +22,9 @@ TOPK = 32  # as in the paper
 
 
 @member(
-    cost="L * (clusters * bits * iterations + topk)", recipe=Recipe(lr=5e-4), needs={"topk": "form=improved", "length": "position=learned"}
+    cost="L * (clusters * bits * iterations + topk)",
+    recipe=Recipe(lr=5e-4),
+    needs={"topk": "form=improved", "length": "position=learned"},
 )
 def clustered_transformer(
     d: int = 128,

@@ -1,4 +1,4 @@
-"""Guided attention: an encoder with heads that start near patterns known from trained models."""
+"""Guided attention: an encoder with a loss that pulls heads to patterns of trained models."""
 
 import math
 from typing import Any, Literal

@@ -1,4 +1,4 @@
-"""Longformer's language model: windows that grow with the layers, and dilation in some heads."""
+"""Longformer's language model: windows that grow with the layers, and optional gaps in some heads."""
 
 from kinformer.core.checks import resolve_head_dim
 from kinformer.core.discover import member

@@ -54,7 +54,8 @@ def predictive_attention(
     heads: number of attention heads.
     head_dim: width of a head; d / heads if None.
     scores: "evolving" mixes the scores from below with the block's own and convolves the mixture. "predictive", the
-        earlier form, convolves only the scores from below.
+        earlier form (Wang et al., 2021, https://openreview.net/forum?id=YQVjbJPnPc9), convolves only the scores from
+        below.
     alpha: with "evolving" the fraction of the convolved mixture that comes from below; with "predictive" the fraction
         of the scores that is the block's own.
     beta: fraction of the scores that is convolved ("evolving").

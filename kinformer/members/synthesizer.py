@@ -1,4 +1,4 @@
-"""Synthesizer: attention weights from single tokens or positions, without products."""
+"""Synthesizer: attention weights from single tokens or positions, not from pairs of tokens."""
 
 from math import isqrt
 from typing import Literal

@@ -18,7 +18,7 @@ class HalfEasy(Task):
     of the answer is easy, because it is the capital of the symbol before. Guessing scores 0.31 by default. The best
     guess is the name of the position itself, because more paths lead back to it than to any other position.
 
-    Its motive is that of CALM (Schuster et al., 2022, arXiv:2207.07061): some tokens are easier than others.
+    CALM (Schuster et al., 2022, arXiv:2207.07061) has the same motive: some tokens are easier than others.
 
     length: number of positions, named by the first letters of the alphabet, 2 to 26.
     hops: number of looks for each letter of the answer; with 1 the answer is a copy of the letters.
