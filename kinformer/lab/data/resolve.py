@@ -63,8 +63,8 @@ def resolve(spec: str, tokenizer: str | Tokenizer | None = None) -> DataSource:
     """Parse "KIND=WHERE,NAME=VALUE,..."; KIND is a file of kinformer/lab/data with a function `read`.
 
     spec: the specification.
-    tokenizer: a tokenizer, or the folder of a model that has one. It makes the tokens, unless the specification names a tokenizer. It has
-        no effect on data without tokens.
+    tokenizer: a tokenizer, or the folder of a model that has one. It makes the tokens, unless the specification names a
+        tokenizer. It has no effect on data without tokens.
 
     Errors: ValueError, in one line, for a specification of another form and for an unknown kind.
     """

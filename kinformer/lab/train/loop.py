@@ -210,7 +210,7 @@ class Training:
                 else "no weights were saved before"
             )
             why = f"{score.metric.name} on validation data became {score.value} at step {done.step:,}"
-            raise TrainingStopped(f"{why}: {state}; try a lr below {self.learner.recipe.peak:g}")
+            raise TrainingStopped(f"{why}: {state}; {self.learner.advice_on_overflow}")
         point = Point(done.step, done.seconds / 60, self.smooth or 0.0, score.value, score.extras)
         done.points.append(point)
         if self.run is not None and done.best is point:
@@ -226,9 +226,8 @@ class Training:
             main = getattr(type(self.model), "metric", None) if isinstance(self.data, Batches) else None
             return evaluate_batches(self.model, cast(Batches, self.stream).validation_batches, self.group, main)
         part, limit = self.data.part("valid"), self.settings.sample_bytes
-        self.show.begin_measuring(
-            min(part.bytes, limit), "tokens" if part.widths is None and part.unit == "tokens" else "bytes"
-        )
+        unit = part.unit if part.widths is None else "bytes"
+        self.show.begin_measuring(min(part.bytes, limit), unit)
         return evaluate(self.model, part, self.settings.length, limit, group=self.group, probe=False)
 
     # Saving ----------------------------------------------------------------------------------------------------------
