@@ -175,7 +175,7 @@ def test_data_that_a_model_does_not_read_is_refused() -> None:
         ValueError, match="a text has 256 kinds of bytes, but this gpt is made for 10; give it vocab=256"
     ):
         fit(gpt(d=8, depth=1, heads=2, vocab=10), tiny.text(), **QUICK)
-    with pytest.raises(ValueError, match="Batches has no validation batches"):
+    with pytest.raises(ValueError, match="a function of the step, which leaves no validation data"):
         fit(tiny.classifier(), lambda step: None, steps=1)
     with pytest.raises(ValueError, match="Batches is empty"):
         fit(tiny.classifier(), [], steps=1)
