@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 
 from kinformer.checkpoint.atomic_files import crc32
-from kinformer.checkpoint.model_files import CheckpointError
+from kinformer.checkpoint.model_files import METRICS, CheckpointError
 from kinformer.core.model import Model
 from kinformer.lab.data.batches import Batches, device_of
 from kinformer.lab.data.data import Data, Stream
@@ -23,7 +23,7 @@ from kinformer.lab.data.token_ids import BYTES, per_token
 from kinformer.lab.train.budget import Budget
 from kinformer.lab.train.distributed import SingleProcess
 from kinformer.lab.train.evaluate import Measurement, evaluate, evaluate_batches, settle_measuring
-from kinformer.lab.train.history import METRICS, History, Metrics, Point
+from kinformer.lab.train.history import History, Metrics, Point
 from kinformer.lab.train.micro_batches import cut
 from kinformer.lab.train.optimiser_step import Learner
 from kinformer.lab.train.progress import ProgressDisplay, Status
