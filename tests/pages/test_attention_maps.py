@@ -21,8 +21,7 @@ def test_each_head_of_each_layer_is_a_square_with_its_tokens(tmp_path: Path) -> 
 
 
 def test_without_a_map_the_reason_is_said(tmp_path: Path) -> None:
+    unseen = AttentionMaps([b"a"], {}, None, {"body": "its keys are mixtures"})
     with pytest.raises(ValueError, match="there is no attention map to draw: its keys are mixtures"):
-        kf.save_attention_maps(
-            AttentionMaps([b"a"], {}, None, {"body": "its keys are mixtures"}), tmp_path / "maps.png"
-        )
+        kf.save_attention_maps(unseen, tmp_path / "maps.png")
     assert not (tmp_path / "maps.png").exists()
