@@ -453,6 +453,7 @@ from kinformer.nn.shorteners.windows import DynamicWindows as DynamicWindows
 from kinformer.nn.shorteners.windows import MaxWindows as MaxWindows
 from kinformer.nn.shorteners.windows import MeanWindows as MeanWindows
 from kinformer.nn.shorteners.windows import WindowShortener as WindowShortener
+from kinformer.pages.attention_maps import save_attention_maps as save_attention_maps
 
 __version__: str
 __all__: list[str]

@@ -4,7 +4,7 @@ The module imports nothing heavy, so that a command can check its files before i
 them; `checkpoint/checkpoint.py` describes their content.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from kinformer.core.from_json import from_json
 from kinformer.core.missing_path import missing_path
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
+METRICS = "metrics.jsonl"  # the numbers of the training, in the folder of a run
 BEST = "best"  # subfolder of a run with the best model
 NAMED, DEEPEST = 6, 3  # runs that a message names; levels of folders in which it looks for them
 
@@ -68,7 +69,30 @@ def _describe_runs(folder: Path) -> str:
     names = [str(run.relative_to(folder)) for run in runs]
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     count = f"{len(names)} runs" if len(names) > 1 else "one run"
-    return f"{folder} holds {count}: {', '.join(names[:NAMED])}{more}; give {runs[0]}"
+    best = _best_run(runs)
+    advice = f"give {runs[0]}" if best is None else f"give {best}, which has the best validation metric"
+    return f"{folder} holds {count}: {', '.join(names[:NAMED])}{more}; {advice}"
+
+
+def _best_run(runs: Sequence[Path]) -> Path | None:
+    """The run with the best metric on validation data; None unless all runs measured the same metric."""
+    results = [_validation(run) for run in runs]
+    names, better = {name for name, _, _ in results}, {less for _, less, _ in results}
+    if len(runs) < 2 or len(names) != 1 or None in names:
+        return None
+    values = [value for _, _, value in results]
+    return runs[values.index(min(values) if "less" in better else max(values))]
+
+
+def _validation(run: Path) -> tuple[str | None, str, float]:
+    """The name of a run's metric, the better side, and its best value; the name is None if they are unknown."""
+    try:
+        first, *rest = [from_json(line) for line in read_file(run / METRICS).splitlines()]
+        values = [line["valid"] for line in rest if "valid" in line]
+        better = first["metric"]["better"]
+        return first["metric"]["name"], better, min(values) if better == "less" else max(values)
+    except (OSError, ValueError, LookupError, TypeError):  # no run, or a damaged one
+        return None, "less", 0.0
 
 
 def _runs_in(folder: Path, levels: int) -> Iterator[Path]:

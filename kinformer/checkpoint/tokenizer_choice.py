@@ -15,7 +15,9 @@ LEAST = 257  # a byte-level vocabulary has all 256 bytes and at least one merge
 
 
 def parse_tokenizer(text: str | Tokenizer) -> Tokenizer | int | None:
-    """Return the tokenizer that a text names: None for "bytes", a `Tokenizer` for a path. A tokenizer stays as it is.
+    """Return the tokenizer that a text names: None for "bytes", a `Tokenizer` for a path.
+
+    A tokenizer is returned as it is.
 
     For "bpe:4096" the result is the number 4096: the vocabulary size of a tokenizer that is still to be trained.
 

@@ -100,7 +100,7 @@ _ADVICE = {
     "causal attention is a pattern; give Causal(), as in Softmax(Causal())": "causal is_causal",
     "attention dropout is a keyword of the mechanism: Softmax(Causal(), dropout=0.1)": "dropout attn_dropout "
     "attention_dropout dropout_p attn_pdrop",
-    "kf.MultiheadAttention returns attention weights, and kf.look(model, text) those of a model": "need_weights "
+    "kf.MultiheadAttention returns attention weights, and kf.look(model, text) does for a whole model": "need_weights "
     "output_attentions return_attention return_attn average_attn_weights",
     "move the result with .to(device)": "device device_map map_location",
     "convert the result with .to(dtype)": "dtype torch_dtype",

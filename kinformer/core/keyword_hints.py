@@ -5,7 +5,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, ParamSpec, TypeVar
 
 from torch import nn
@@ -49,12 +49,13 @@ def _constructor_keywords(cls: type) -> set[str] | None:
     return names
 
 
-def hint_keywords(function: Callable[P, R]) -> Callable[P, R]:
+def hint_keywords(function: Callable[P, R], further: Collection[str] = ()) -> Callable[P, R]:
     """Decorate a function or method: an unknown keyword is refused with the name to use instead.
 
     function: the function.
+    further: names that the function takes as `**further`.
     """
-    names = frozenset(inspect.signature(function).parameters) - {"self"}
+    names = (frozenset(inspect.signature(function).parameters) - {"self", "further"}) | frozenset(further)
     is_method = "self" in inspect.signature(function).parameters
 
     @functools.wraps(function)

@@ -57,5 +57,6 @@ _NAMES_BY_FILE = {
     "models.support.wrapped_lm": ("WrappedLM",),
     "nn.attention": ("Attention",),
     "nn.multihead_attention": ("MultiheadAttention",),
+    "pages.attention_maps": ("save_attention_maps",),
 }
 CONTRACTS = {name: file for file, names in _NAMES_BY_FILE.items() for name in names}

@@ -59,8 +59,8 @@ def generate(
 ) -> Int[Tensor, "B N"]:
     """Continue each prompt by up to `steps` new tokens, by sampling or by beam search.
 
-    The result is [B, T + steps], with -1 after the end of a row that has ended, and at padding. A tokenizer knows no -1:
-    decode each row without it.
+    The result is [B, T + steps], with -1 after the end of a row that has ended, and at padding. A tokenizer knows no
+    -1: decode each row without it.
 
         rows = kf.generate(model, tokenizer(prompts, padding=True, return_tensors="pt"), 20)
         texts = [tokenizer.decode(row[row >= 0]) for row in rows]

@@ -79,3 +79,15 @@ def test_a_run_and_its_best_model_both_work(tmp_path: Path, text: Path, capsys: 
         assert run(["evaluate", str(place), "--data", f"text={text}", "--bytes", "20"]) == 0
         assert run(["generate", str(place), "--prompt", "the", "--tokens", "2"]) == 0
         assert run(["read", str(place), str(text), "--save", f"{place}.state"]) == 0
+
+
+def test_the_best_run_of_a_folder_is_advised(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, value in {"a": 2.5, "b": 1.5, "c": 2.0}.items():
+        folder(tmp_path / name, "gpt", length=8)
+        metric = {"name": "bits per byte", "unit": "bits", "better": "less", "per": "byte"}
+        lines = [{"metric": metric}, {"step": 1, "loss": 3.0}, {"after": 1, "valid": value}]
+        (tmp_path / name / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    advice = f"give {tmp_path}/b, which has the best validation metric"
+    fails(capsys, ["generate", str(tmp_path), "--prompt", "a"], advice)
+    (tmp_path / "c/metrics.jsonl").unlink()
+    fails(capsys, ["generate", str(tmp_path), "--prompt", "a"], f"give {tmp_path}/a")

@@ -1,6 +1,7 @@
 """Suggestions for unknown names: a synonym, else the nearest name, else all names or a text."""
 
 import re
+from inspect import unwrap
 from typing import Any
 
 import pytest
@@ -160,11 +161,11 @@ def test_calls_in_the_way_of_other_libraries_are_answered_in_a_line() -> None:
         "LM has no keyword 'input_ids'; use 'batch' instead": lambda: lm(**encoded),
         "LM has no keyword 'attention_mask'; use 'tokens' instead": lambda: lm.logits(ids, attention_mask=ids),
         "Classifier has no keyword 'input_ids'; use 'tokens' instead": lambda: classifier.scores(**encoded),
-        "tokens are of type dict, .* Pass its input_ids, with -1 at padding": lambda: check_token_rows(encoded),
-        "tokens are of type str, .* Encode the text with": lambda: check_token_rows("text"),
+        "tokens are of type dict, .* Pass its input_ids, with -1 at padding": lambda: unwrap(check_token_rows)(encoded),
+        "tokens are of type str, .* Encode the text with": lambda: unwrap(check_token_rows)("text"),
         "wrong batch for a classifier: got dict, expected": lambda: _tokens_and_labels(encoded),
         "wrong batch for a classifier: got Tensor, expected": lambda: _tokens_and_labels(ids),
-        "stop is a text: got '.', expected a token id": lambda: kf.generate(lm, ids, 1, stop="."),
+        "stop is a text: got '.', expected a token id": lambda: unwrap(kf.generate)(lm, ids, 1, stop="."),
         "a model returns Loss, which has no 'logits'; call model.logits": lambda: lm(ids).logits,
     }
     for message, call in answers.items():

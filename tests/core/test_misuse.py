@@ -42,7 +42,8 @@ CALLS = {
     "layer(x, None, 'ctx')": "TypeError: ctx is of type str, expected Context. Give Context.of_sequence(x, mask)",
     "layer(x, ctx)": "TypeError: the second argument is the state; pass the context as layer(x, None, ctx)",
     "layer(x, need_weights=True)": (
-        "TypeError: Attention has no keyword 'need_weights'; kf.MultiheadAttention returns attention weights, and kf.look(model, text) those of a model"
+        "TypeError: Attention has no keyword 'need_weights'; kf.MultiheadAttention returns attention weights, and "
+        "kf.look(model, text) does for a whole model"
     ),
     "layer(x, attn_mask=mask)": f"TypeError: Attention has no keyword 'attn_mask'; {MASK}",
     "layer(x[:1], layer.start(2, 4))": "ValueError: the state has 2 rows, but x has 1; start a state for 1 rows",
@@ -125,7 +126,10 @@ CALLS = {
     "kf.generate(model, ids.float(), 5)": (
         "ValueError: the prompt has no token ids: got torch.float32, expected integers. Pass tokens.long()"
     ),
-    "model('text')": "TypeError: tokens are of type str, expected a tensor of integers [B, T]",
+    "model('text')": (
+        "TypeError: tokens are of type str, expected a tensor of integers [B, T]. Encode the text with the model's "
+        "tokenizer"
+    ),
     "model(input_ids=ids)": "TypeError: LM has no keyword 'input_ids'; use 'batch' instead",
     "kf.fit(model, 'notes.txt', steps=1)": (
         "FileNotFoundError: there is no file or folder notes.txt; give the path of a file or folder, or text=PATH"

@@ -1,6 +1,7 @@
 """Attention maps: equal to a naive loop, causal, whole, and only of layers whose output they reproduce."""
 
 import math
+from inspect import unwrap
 from typing import Any
 
 import pytest
@@ -128,6 +129,6 @@ def test_a_classifier_and_wrong_arguments() -> None:
         r"wrong model for look: got 'runs/x', expected a model. Give kf.load\(FOLDER\)": ("runs/x", "a b"),
     }.items():
         with pytest.raises(TypeError, match=message):
-            look(*arguments)
+            unwrap(look)(*arguments)
     with pytest.raises(ValueError, match="one row of token ids without padding"):
         look(gpt, torch.tensor([[1, 2], [3, 4]]))

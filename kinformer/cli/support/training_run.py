@@ -1,7 +1,7 @@
 """Trainings by the commands, with their progress on stderr and their loggers."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from kinformer.lab.errors import FAILED, UserError, from_user
 from kinformer.lab.train.budget import Budget, MinuteBudget, StepBudget
 from kinformer.lab.train.guess_level import guess_level
 from kinformer.lab.train.history import History
-from kinformer.lab.train.loggers import logging_to, run_config
+from kinformer.lab.train.loggers import LogLine, logging_to, run_config
 from kinformer.lab.train.loop import TrainingStopped
 from kinformer.lab.train.metrics_logger import LoggedRun
 from kinformer.lab.train.out_of_memory import is_out_of_memory
@@ -28,8 +28,6 @@ from kinformer.lab.train.progress import show
 from kinformer.lab.train.run_folder import RunFolder
 from kinformer.lab.train.startup_decisions import Decisions
 from kinformer.lab.train.train import train
-
-LogLine = Callable[[Mapping[str, Any]], None]
 
 
 def train_member(

@@ -20,13 +20,14 @@ from kinformer.cli.support.grid import GridPoint
 from kinformer.cli.support.option_checks import PLAN, RESULTS
 from kinformer.cli.support.run_folder import ANEW, with_advice
 from kinformer.cli.support.training import Job
-from kinformer.cli.support.training_run import LogLine, run_loggers, train_until
+from kinformer.cli.support.training_run import run_loggers, train_until
 from kinformer.cli.support.typed_options import as_typed
 from kinformer.core.from_json import from_json
 from kinformer.lab.errors import UserError, from_user
 from kinformer.lab.member_choice import MemberChoice, folder_name
 from kinformer.lab.train.budget import Budget, MinuteBudget, StepBudget
 from kinformer.lab.train.history import History
+from kinformer.lab.train.loggers import LogLine
 from kinformer.lab.train.loop import TrainingStopped
 from kinformer.lab.train.run_folder import RunFolder
 from kinformer.lab.train.settings import Settings

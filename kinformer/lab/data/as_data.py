@@ -28,6 +28,7 @@ from kinformer.lab.data.support.model_batch import TOKEN_KINDS, model_batch
 from kinformer.lab.data.support.python_table import is_dataset, table_of
 from kinformer.lab.data.token_ids import split_token_ids
 
+BATCH, LENGTH = 16, 256  # the default sizes of batches
 LONGEST = 4096  # characters of a path on Linux
 UNNAMED = 20  # batches of a loader that are measured if no validation data is given
 EXPECTED = "a path, KIND=PLACE, a data set, a DataLoader, tensors, or an iterable of batches"
@@ -39,8 +40,8 @@ def as_data(
     valid: Any = None,
     *,
     tokenizer: Any = None,
-    batch: int = 16,
-    length: int = 256,
+    batch: int | None = None,
+    length: int | None = None,
     seed: int = 0,
 ) -> Data | Batches:
     """Return the data that a user passes to `fit` as `Data` or `Batches`.
@@ -51,7 +52,7 @@ def as_data(
         of texts or of dicts; token ids; or a `Data` or `Batches` object.
     valid: validation data of the same kind; None takes a part of `data`.
     tokenizer: the tokenizer of texts, or of the token ids; None takes the model's own (`data_tokenizer`).
-    batch, length, seed: as in the `Settings` of the training; they are used if rows are put into batches.
+    batch, length, seed: as in the `Settings` of the training; they are used if rows of token ids are put into batches.
 
     Errors: ValueError and TypeError, in one line, for data without a clear meaning; FileNotFoundError for a missing
     path.
@@ -78,7 +79,9 @@ def as_data(
                 "a streaming data set without a validation split needs validation data. Give valid=, or load it "
                 "without streaming=True"
             )
-        return read_table(model, table, valid_table, batch, length, seed, tokenizer)
+        return read_table(model, table, valid_table, batch or BATCH, length or LENGTH, seed, tokenizer)
+    if given := [name for name, value in {"batch": batch, "length": length}.items() if value is not None]:
+        raise ValueError(f"{given[0]}= has no effect on batches that are ready, such as a DataLoader's. Leave it out")
     with torch.random.fork_rng(devices=[]):  # a loader that shuffles draws random numbers
         torch.manual_seed(seed)
         return _with_tokenizer(_batches(model, data, valid, seed), tokenizer)

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import fields
-from inspect import signature
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from kinformer.checkpoint.checkpoint import find_conflict
 from kinformer.checkpoint.model_files import BEST, CheckpointError
-from kinformer.core.did_you_mean import check_known_keywords
+from kinformer.core.keyword_hints import hint_keywords
 from kinformer.core.missing_path import refuse_long_paths
 from kinformer.core.model import Model, display_name
 from kinformer.lab.data.as_data import as_data
@@ -27,6 +27,7 @@ from kinformer.lab.train.settings import Settings
 from kinformer.lab.train.train import train
 
 
+@partial(hint_keywords, further=[field.name for field in fields(Settings)])
 @refuse_long_paths()
 def fit(
     model: Model,
@@ -91,7 +92,7 @@ def fit(
         metrics.jsonl, and the training state to resume from. Nothing is saved by default.
     batch, length: for text, windows or lanes (parallel pieces of the text) per batch (16 by default) and tokens in each
         (256 by default; the command line uses 4 and 128). For pairs, pairs per batch and the longest side of a pair.
-        Other data has its own batches, as a DataLoader has.
+        Other data has its own batches, as a DataLoader has, and neither is allowed.
     lr: the highest learning rate; by default the rate of the member's recipe.
     seed: seed of the windows and of all random numbers in training.
     resume: continue the run in `out` with the same arguments, except for its length. On a CPU the weights are the same
@@ -111,8 +112,8 @@ def fit(
     wandb: True records them with Weights & Biases, in the project WANDB_PROJECT; WANDB_MODE=offline needs no account.
     on_metrics: a function that is called with each line of metrics.jsonl, a dict such as {"step": 3, "loss": 2.1}, for
         loggers of your own. Each measurement on validation data is a line with `after` and `valid`.
-    further: other fields of `kf.Settings`, such as accumulate=4, precision="bf16", checkpointing=True or clip=0.5, or of
-        `Recipe`, such as schedule="linear", warmup=100, betas=(0.9, 0.98) or eps=1e-9.
+    further: other fields of `kf.Settings`, such as accumulate=4, precision="bf16", checkpointing=True or clip=0.5, or
+        of `Recipe`, such as schedule="linear", warmup=100, betas=(0.9, 0.98) or eps=1e-9.
 
     The model stays in train mode, as after a loop of PyTorch: call model.eval() before you use its scores. `generate`,
     `look` and `kf.load` do so themselves.
@@ -146,7 +147,7 @@ def fit(
     ):
         if folder is not None and not overwrite:
             _check_folder(folder, model, resume)
-        read = as_data(model, data, valid, tokenizer=tokenizer, batch=settings.batch, length=settings.length, seed=seed)
+        read = as_data(model, data, valid, tokenizer=tokenizer, batch=batch, length=length, seed=seed)
         shown = progress if group.rank == 0 else False
         loggers = []
         if folder is not None and group.rank == 0:
@@ -191,10 +192,7 @@ def _budget(minutes: float | None, steps: int | None) -> Budget:
 
 
 def _settings(usual: Mapping[str, Any], **keywords: Any) -> Settings:
-    """Return the settings of keywords, and of the `usual` ones that are not None; TypeError for an unknown name."""
-    settings, own = {field.name for field in fields(Settings)}, signature(fit).parameters.keys() - {"further"}
-    if unknown := keywords.keys() - settings:
-        check_known_keywords("fit", unknown, settings | own)
+    """Return the settings of keywords, and of the `usual` ones that are not None."""
     return Settings(**{name: value for name, value in usual.items() if value is not None}, **keywords)
 
 

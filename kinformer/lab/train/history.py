@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from kinformer.checkpoint.atomic_files import contents, crc32
+from kinformer.checkpoint.model_files import METRICS
 from kinformer.core.from_json import from_json
 from kinformer.core.model import Metric
-
-METRICS = "metrics.jsonl"
 
 
 @dataclass(frozen=True)

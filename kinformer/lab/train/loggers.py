@@ -17,7 +17,7 @@ from kinformer.lab.train.settings import Settings
 from kinformer.lab.train.tensorboard_events import TensorBoardEvents
 from kinformer.lab.train.wandb_run import WandbRun, check_account
 
-LogLine = Callable[[dict[str, Any]], None]
+LogLine = Callable[[Mapping[str, Any]], None]
 
 
 @contextmanager

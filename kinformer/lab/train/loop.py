@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 
 from kinformer.checkpoint.atomic_files import crc32
-from kinformer.checkpoint.model_files import CheckpointError
+from kinformer.checkpoint.model_files import METRICS, CheckpointError
 from kinformer.core.model import Model
 from kinformer.lab.data.batches import Batches, device_of
 from kinformer.lab.data.data import Data, Stream
@@ -23,7 +23,7 @@ from kinformer.lab.data.token_ids import BYTES, per_token
 from kinformer.lab.train.budget import Budget
 from kinformer.lab.train.distributed import SingleProcess
 from kinformer.lab.train.evaluate import Measurement, evaluate, evaluate_batches, settle_measuring
-from kinformer.lab.train.history import METRICS, History, Metrics, Point
+from kinformer.lab.train.history import History, Metrics, Point
 from kinformer.lab.train.micro_batches import cut
 from kinformer.lab.train.optimiser_step import Learner
 from kinformer.lab.train.progress import ProgressDisplay, Status
@@ -210,7 +210,7 @@ class Training:
                 else "no weights were saved before"
             )
             why = f"{score.metric.name} on validation data became {score.value} at step {done.step:,}"
-            raise TrainingStopped(f"{why}: {state}; try a lr below {self.learner.recipe.peak:g}")
+            raise TrainingStopped(f"{why}: {state}; {self.learner.advice_on_overflow}")
         point = Point(done.step, done.seconds / 60, self.smooth or 0.0, score.value, score.extras)
         done.points.append(point)
         if self.run is not None and done.best is point:
@@ -226,9 +226,8 @@ class Training:
             main = getattr(type(self.model), "metric", None) if isinstance(self.data, Batches) else None
             return evaluate_batches(self.model, cast(Batches, self.stream).validation_batches, self.group, main)
         part, limit = self.data.part("valid"), self.settings.sample_bytes
-        self.show.begin_measuring(
-            min(part.bytes, limit), "tokens" if part.widths is None and part.unit == "tokens" else "bytes"
-        )
+        unit = part.unit if part.widths is None else "bytes"
+        self.show.begin_measuring(min(part.bytes, limit), unit)
         return evaluate(self.model, part, self.settings.length, limit, group=self.group, probe=False)
 
     # Saving ----------------------------------------------------------------------------------------------------------

@@ -152,9 +152,14 @@ class Learner:
         if not math.isfinite(scalar := float(value.detach())):
             batch = f"chunk {number % self.stream.chunks}" if isinstance(self.stream, Lanes) else f"batch {number}"
             why = f"the {name} became {scalar} at step {number:,}, in {batch}"
-            if any(parameter.dtype == torch.float16 for parameter in self.model.parameters()):
-                raise StepError(why, "the weights are float16, which training overflows: give model.float()")
-            raise StepError(why, f"try a lr below {self.recipe.peak:g}")
+            raise StepError(why, self.advice_on_overflow)
+
+    @property
+    def advice_on_overflow(self) -> str:
+        """The advice for a loss that is not finite."""
+        if any(parameter.dtype == torch.float16 for parameter in self.model.parameters()):
+            return "training overflows weights in float16: call model.float(), with precision='bf16' for speed"
+        return f"try a lr below {self.recipe.peak:g}"
 
     def _too_large_error(self, number: int, spent: float) -> StepError:
         """Return an error with the number of rows that fit, tried on this batch."""

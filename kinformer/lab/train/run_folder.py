@@ -26,11 +26,11 @@ from torch import Tensor, nn
 from kinformer.checkpoint.atomic_files import contents as read_file
 from kinformer.checkpoint.atomic_files import crc32, remove, write_folder
 from kinformer.checkpoint.checkpoint import check_same_model, save
-from kinformer.checkpoint.model_files import BEST, CONFIG, TOKENIZER, WEIGHTS, CheckpointError
+from kinformer.checkpoint.model_files import BEST, CONFIG, METRICS, TOKENIZER, WEIGHTS, CheckpointError
 from kinformer.checkpoint.weights_file import is_sharded, load_tensors, read_tensors, tensors_of
 from kinformer.core.from_json import from_json
 from kinformer.core.model import Metric
-from kinformer.lab.train.history import METRICS, Metrics, SilentMetrics
+from kinformer.lab.train.history import Metrics, SilentMetrics
 
 TRAINER = "trainer"
 STATE, TENSORS, SHARDS = "trainer.json", "trainer.safetensors", "shards"

@@ -306,3 +306,34 @@ def test_a_loss_with_labels_is_measured_in_bits_per_token() -> None:
     history = fit(decoder(vocab=300), rows, steps=2, batch=4, length=64)
     assert history.metric.name == "bits per token" and history.metric.better == "less" and 5 < history.best.valid < 10
     assert fit(decoder(), torch.randint(256, (500,)), steps=1, batch=2, length=16).metric.name == "bits per token"
+
+
+def test_columns_and_streams_of_data_sets_are_read() -> None:
+    rows = hub().Dataset.from_dict({"text": TEXTS})
+    read = as_data(decoder(), rows["text"])
+    assert read.fingerprint == as_data(decoder(), TEXTS).fingerprint
+    stream = rows.to_iterable_dataset()
+    streamed = as_data(decoder(), stream.map(lambda row: {"text": row["text"].upper()}), rows)
+    upper = as_data(decoder(), [text.upper() for text in TEXTS], TEXTS)
+    assert streamed.fingerprint == upper.fingerprint
+    splits = hub().IterableDatasetDict(
+        {"train": stream.map(lambda row: {"text": row["text"].upper()}), "validation": stream}
+    )
+    assert len(as_data(decoder(), splits).valid) == sum(len(text) + 1 for text in TEXTS)
+
+
+def test_a_loader_of_a_stream_is_trained_on_in_turn() -> None:
+    stream = hub().Dataset.from_dict({"input_ids": [row[:8] for row in TOKENS[:6]]}).to_iterable_dataset()
+    batches = DataLoader(stream.with_format("torch"), batch_size=2)
+    data = as_data(decoder(), batches, [torch.tensor([TOKENS[0]])])
+    assert torch.equal(data.at(4), torch.tensor([row[:8] for row in TOKENS[2:4]]))  # the second epoch
+
+
+def test_arguments_without_effect_are_refused() -> None:
+    rows = [torch.tensor([row]) for row in TOKENS[:2]]
+    with pytest.raises(ValueError, match="length= has no effect on batches that are ready, such as a DataLoader"):
+        fit(decoder(), rows, steps=1, length=8)
+    with pytest.raises(ValueError, match=r"a function of the step, which leaves no validation data. Give valid="):
+        fit(decoder(), lambda step: rows[0], steps=1)
+    with pytest.raises(ValueError, match="has a column target, which is not read; name the labels labels"):
+        fit(decoder(), [{"input_ids": rows[0], "target": rows[0]}], steps=1)

@@ -15,6 +15,7 @@ from kinformer.core.patterns.full import Full
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.train.fit import fit
 from kinformer.lab.train.history import History
+from kinformer.lab.train.loop import TrainingStopped
 from kinformer.lab.train.reads_ahead import leaks
 from kinformer.members.bert import bert
 from kinformer.members.gpt import gpt
@@ -174,7 +175,23 @@ def test_data_that_a_model_does_not_read_is_refused() -> None:
         ValueError, match="a text has 256 kinds of bytes, but this gpt is made for 10; give it vocab=256"
     ):
         fit(gpt(d=8, depth=1, heads=2, vocab=10), tiny.text(), **QUICK)
-    with pytest.raises(ValueError, match="Batches has no validation batches"):
+    with pytest.raises(ValueError, match="a function of the step, which leaves no validation data"):
         fit(tiny.classifier(), lambda step: None, steps=1)
     with pytest.raises(ValueError, match="Batches is empty"):
         fit(tiny.classifier(), [], steps=1)
+
+
+def test_float16_and_swapped_arguments_are_named() -> None:
+    with pytest.raises(TrainingStopped, match="training overflows weights in float16: call model.float"):
+        fit(gpt(d=8, depth=1, heads=2).half(), tiny.text(), **QUICK)
+    with pytest.raises(ValueError, match=r"fit takes the model first: got TextData and then a model. Call fit\(model"):
+        fit(tiny.text(), tiny.bigram(), **QUICK)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="save takes the model first"):
+        kinformer.save("folder", tiny.bigram())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="fit has no keyword 'train_dataset'; use 'data' instead"):
+        fit(tiny.bigram(), train_dataset=tiny.text())  # type: ignore[call-arg]
+
+
+def test_a_measurement_counts_tokens_of_ids(capsys: pytest.CaptureFixture[str]) -> None:
+    fit(gpt(d=8, depth=1, heads=2), torch.randint(256, (900,)), **QUICK, progress=True)
+    assert "measuring on 45 tokens of validation data" in capsys.readouterr().err

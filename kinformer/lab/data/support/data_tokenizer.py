@@ -1,4 +1,4 @@
-"""Tokenizers of a training: the one that makes tokens of its texts, and the one that made its token ids."""
+"""Tokenizers of a training: for its texts, and for token ids that another library made."""
 
 from typing import Any
 

@@ -102,7 +102,7 @@ def table_of(data: Any) -> PythonTable | None:
     features = getattr(first, "features", None) or {}
     names = next((getattr(features.get(column), "names", None) for column in ("label", "labels")), None)
     name = getattr(getattr(first, "info", None), "dataset_name", None) or "Dataset"
-    return PythonTable(name, by_role, tuple(first_rows[0]), tuple(names) if names else None)
+    return PythonTable(name, by_role, tuple(first_rows[0] or ()), tuple(names) if names else None)
 
 
 def _table_of_list(data: Sequence[Any]) -> PythonTable | None:

@@ -1,0 +1,59 @@
+"""A picture of the attention maps that `kf.look` returns: a row for each layer, a square for each head."""
+
+import warnings
+from pathlib import Path
+
+from kinformer.lab.look import AttentionMaps
+from kinformer.pages.save_figure import save_figure
+
+SIDE = 2.2  # width of a square in inches
+NAMED = 40  # most tokens whose texts are written at the axes
+LONGEST = 8  # most letters of a token that are shown
+
+
+def save_attention_maps(seen: AttentionMaps, path: str | Path) -> None:
+    """Draw the attention maps of a text: darker squares are larger weights.
+
+    Choose it to see at a glance which tokens each head reads. A row of the picture is a layer, from the bottom of the
+    model, and a column is a head. In a square, a row is a query and a column a key. Tokens are named if there are at
+    most 40.
+
+        kf.save_attention_maps(kf.look(model, "def main():"), "maps.png")
+
+    seen: the maps, as `look` returns them.
+    path: the file to write; its ending sets the format, such as .png, .svg or .pdf.
+
+    Errors: ValueError if no layer has a map; OSError if the file cannot be written.
+    """
+    if not seen.maps:
+        reason = next(iter(seen.unseen.values()), "the model has no attention layer")
+        raise ValueError(f"there is no attention map to draw: {reason}. Give a model with maps of single tokens")
+    import matplotlib  # imported here, because it takes a second
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    heads = max(len(attention) for attention in seen.maps.values())
+    size = heads * SIDE + 1, len(seen.maps) * SIDE + 1
+    figure, grid = pyplot.subplots(len(seen.maps), heads, figsize=size, squeeze=False, layout="constrained")
+    names = [_shown(token) for token in seen.tokens] if len(seen.tokens) <= NAMED else []
+    ticks = range(len(names))
+    for row, (layer, attention) in zip(grid, seen.maps.items(), strict=True):
+        for head, axes in enumerate(row):
+            if head >= len(attention):
+                axes.set_axis_off()
+                continue
+            axes.imshow(attention[head].numpy(), cmap="Blues", vmin=0)
+            axes.set_title(f"{layer}, head {head}", fontsize=8)
+            axes.set_xticks(ticks, names, fontsize=6, rotation=90, family="monospace")
+            axes.set_yticks(ticks, names, fontsize=6, family="monospace")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # the font draws a box for a missing script
+        save_figure(figure, Path(path))
+    pyplot.close(figure)
+
+
+def _shown(token: bytes) -> str:
+    """Return a token with visible spaces, in a few letters, without the dollar signs of a formula."""
+    text = token.decode(errors="replace").replace("\n", "⏎").replace(" ", "␣")[:LONGEST]
+    return text.replace("$", r"\$")
