@@ -136,8 +136,8 @@ def check_keywords(function: Callable[..., Any], keywords: Mapping[str, Any]) ->
 def check_cost(cost: str, keywords: Iterable[str]) -> str:
     """Return the order of cost of a member if it is one: an expression such as "L * window".
 
-    It says how the operations of a forward pass grow. Other keywords have their defaults, and factors without a name are
-    constant. Terms that grow with the size of the input at most, such as linear layers, are left out.
+    It says how the operations of a forward pass grow. Other keywords have their defaults, and factors without a name
+    are constant. Terms that grow with the size of the input at most, such as linear layers, are left out.
     `tests/members/test_order_of_cost.py` compares it with counted operations.
 
     cost: an arithmetic expression in a size of the input (`SIZES`), keywords of the member, `log` and `sqrt`.
