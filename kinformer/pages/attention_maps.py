@@ -1,10 +1,16 @@
-"""A picture of the attention maps that `kf.look` returns: a row for each layer, a square for each head."""
+"""Picture of attention maps: a row of images for each layer, and a column for each head."""
 
 import warnings
 from pathlib import Path
 
-from kinformer.lab.look import AttentionMaps
-from kinformer.pages.save_figure import save_figure
+import matplotlib
+
+matplotlib.use("Agg")
+
+from matplotlib import pyplot  # noqa: E402  (the backend is chosen first)
+
+from kinformer.lab.look import AttentionMaps  # noqa: E402
+from kinformer.pages.save_figure import save_figure  # noqa: E402
 
 SIDE = 2.2  # width of a square in inches
 NAMED = 40  # most tokens whose texts are written at the axes
@@ -28,11 +34,6 @@ def save_attention_maps(seen: AttentionMaps, path: str | Path) -> None:
     if not seen.maps:
         reason = next(iter(seen.unseen.values()), "the model has no attention layer")
         raise ValueError(f"there is no attention map to draw: {reason}. Give a model with maps of single tokens")
-    import matplotlib  # imported here, because it takes a second
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     heads = max(len(attention) for attention in seen.maps.values())
     size = heads * SIDE + 1, len(seen.maps) * SIDE + 1
     figure, grid = pyplot.subplots(len(seen.maps), heads, figsize=size, squeeze=False, layout="constrained")
