@@ -1,7 +1,9 @@
-"""A picture of the attention maps that `kf.look` returns: a row for each layer, a square for each head."""
+"""A picture of the attention maps that `kf.look` returns, with a square for each head."""
 
 import warnings
 from pathlib import Path
+
+from matplotlib.figure import Figure
 
 from kinformer.lab.look import AttentionMaps
 from kinformer.pages.save_figure import save_figure
@@ -28,14 +30,10 @@ def save_attention_maps(seen: AttentionMaps, path: str | Path) -> None:
     if not seen.maps:
         reason = next(iter(seen.unseen.values()), "the model has no attention layer")
         raise ValueError(f"there is no attention map to draw: {reason}. Give a model with maps of single tokens")
-    import matplotlib  # imported here, because it takes a second
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     heads = max(len(attention) for attention in seen.maps.values())
     size = heads * SIDE + 1, len(seen.maps) * SIDE + 1
-    figure, grid = pyplot.subplots(len(seen.maps), heads, figsize=size, squeeze=False, layout="constrained")
+    figure = Figure(figsize=size, layout="constrained")
+    grid = figure.subplots(len(seen.maps), heads, squeeze=False)
     names = [_shown(token) for token in seen.tokens] if len(seen.tokens) <= NAMED else []
     ticks = range(len(names))
     for row, (layer, attention) in zip(grid, seen.maps.items(), strict=True):
@@ -50,7 +48,6 @@ def save_attention_maps(seen: AttentionMaps, path: str | Path) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # the font draws a box for a missing script
         save_figure(figure, Path(path))
-    pyplot.close(figure)
 
 
 def _shown(token: bytes) -> str:
