@@ -1,16 +1,12 @@
-"""Picture of attention maps: a row of images for each layer, and a column for each head."""
+"""A picture of the attention maps that `kf.look` returns, with a square for each head."""
 
 import warnings
 from pathlib import Path
 
-import matplotlib
+from matplotlib.figure import Figure
 
-matplotlib.use("Agg")
-
-from matplotlib import pyplot  # noqa: E402  (the backend is chosen first)
-
-from kinformer.lab.look import AttentionMaps  # noqa: E402
-from kinformer.pages.save_figure import save_figure  # noqa: E402
+from kinformer.lab.look import AttentionMaps
+from kinformer.pages.save_figure import save_figure
 
 SIDE = 2.2  # width of a square in inches
 NAMED = 40  # most tokens whose texts are written at the axes
@@ -36,7 +32,8 @@ def save_attention_maps(seen: AttentionMaps, path: str | Path) -> None:
         raise ValueError(f"there is no attention map to draw: {reason}. Give a model with maps of single tokens")
     heads = max(len(attention) for attention in seen.maps.values())
     size = heads * SIDE + 1, len(seen.maps) * SIDE + 1
-    figure, grid = pyplot.subplots(len(seen.maps), heads, figsize=size, squeeze=False, layout="constrained")
+    figure = Figure(figsize=size, layout="constrained")
+    grid = figure.subplots(len(seen.maps), heads, squeeze=False)
     names = [_shown(token) for token in seen.tokens] if len(seen.tokens) <= NAMED else []
     ticks = range(len(names))
     for row, (layer, attention) in zip(grid, seen.maps.items(), strict=True):
@@ -51,7 +48,6 @@ def save_attention_maps(seen: AttentionMaps, path: str | Path) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # the font draws a box for a missing script
         save_figure(figure, Path(path))
-    pyplot.close(figure)
 
 
 def _shown(token: bytes) -> str:

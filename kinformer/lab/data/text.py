@@ -185,8 +185,7 @@ def read_splits(
         raise ValueError(f"{name} holds no byte; give a text")
     if data.tokenizer is not None:
         data.tokenizer.report(data.loss, name)
-    if len(splits) == 1 or splits[1].source.name != name:  # else both are the same text (`DataSource.read_whole`)
-        data.copies.warn(name, "documents")
+    data.copies.warn(name, "documents")
     text = TextData(
         name,
         arrays["train"],

@@ -103,8 +103,7 @@ def split_rows(
     valid_rows: rows for validation; None splits `rows`.
     """
     lots, rule = _split_rows(rows, key, valid_rows)
-    if valid_rows != rows:  # else the same data is in both splits on purpose (`DataSource.read_whole`)
-        count_copies({split: (row.texts[key] for row in lot) for split, lot in lots.items()}).warn(name, items)
+    count_copies({split: (row.texts[key] for row in lot) for split, lot in lots.items()}).warn(name, items)
     return lots, rule
 
 
