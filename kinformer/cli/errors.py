@@ -17,12 +17,14 @@ from kinformer.lab.errors import UserError
 
 SECONDS = 5.0
 LONGEST = 80  # characters of a value in a message
+LONGEST_NAME = 255  # characters of a file name
 
 
 def shorten_values(message: str, words: Iterable[str] = ()) -> str:
     """Cut long values in a message to 80 characters, so that a message stays one readable line.
 
-    A value is cut in its middle. The path of an existing file is kept, because the user may have to copy it.
+    A value is cut in its middle. The path of a file is kept if the file or its folder exists, because the user may have
+    to copy it.
 
     message: the message.
     words: words of the command line, which are cut even if they contain spaces.
@@ -35,9 +37,10 @@ def shorten_values(message: str, words: Iterable[str] = ()) -> str:
 
 
 def _cut(value: str) -> str:
-    """Return a value with dots in place of its middle; an existing path stays whole."""
+    """Return a value with dots in place of its middle; a path in an existing folder stays whole."""
     path = (value.partition("=")[2] or value).partition(",")[0]  # data such as text=PATH,documents=blank too
-    if len(path) < 4096 and os.path.exists(path.strip("'\"`.,;:()")):
+    folder, name = os.path.split(path.strip("'\"`.,;:()"))
+    if len(name) <= LONGEST_NAME and os.path.isdir(folder):
         return value
     return f"{value[: LONGEST // 2]}...{value[3 - LONGEST // 2 :]}"
 

@@ -112,14 +112,14 @@ _ADVICE = {
     "typical_p min_p min_length min_new_tokens encoder_repetition_penalty bad_words_ids logits_processor "
     "diversity_penalty num_beam_groups",
     "batches come ready from a DataLoader, which has its own collate_fn": "data_collator collate_fn",
-    "`kinformer train MEMBER --from FOLDER` starts from trained weights": "pretrained from_ from_pretrained_model "
+    "`kinformer train` with --from FOLDER starts from trained weights": "pretrained from_ from_pretrained_model "
     "init_from checkpoint_path",
     "LM(..., tie=True) ties the embedding to the head": "tie_word_embeddings tie_embeddings share_embeddings",
     "each attention call takes the fastest kernel itself": "attn_implementation use_flash_attention_2",
     "fit(model, data, tokenizer=...) takes a tokenizer of transformers or tokenizers": "AutoTokenizer "
     "PreTrainedTokenizerFast",
     "`kinformer evaluate RUN --data text=FILE --split whole` measures a saved model": "evaluate eval",
-    "`kinformer compare MEMBER MEMBER --data text=FILE` compares models": "compare",
+    "`kinformer compare` compares models": "compare",
     "`kinformer classify RUN --text TEXT` labels texts, and model.scores(tokens) in Python": "classify predict",
     "the targets are the tokens; TokenBatch(tokens, scored) marks those that count": "labels targets",
 }

@@ -109,9 +109,9 @@ def generate(
     _refuse_unused(temperature, top_k, top_p, beam, length_penalty)
     _refuse_seeds(seed)
     if isinstance(stop, str | bytes):
-        raise TypeError(
+        raise ValueError(
             f"stop is a text: got {quote(stop)}, expected a token id, or a function of the new tokens [B, N] that says "
-            "which rows have ended. `kinformer generate --stop TEXT` takes a text"
+            "which rows have ended. `kinformer generate RUN --stop TEXT` takes a text"
         )
     if stop is not None and not callable(stop):
         check_whole_between("stop", stop, -(2**63), 2**63 - 1)

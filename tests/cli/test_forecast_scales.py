@@ -360,7 +360,7 @@ def test_a_training_from_weights_of_a_missing_column_is_refused(
     spec = written(tmp_path / "other.csv", {"a": series["a"], "b": series["b"], "d": series["c"]})
     words = ["train", "informer", *SIZES, "--data", spec, "--steps", "1", "--out", str(tmp_path / "x"), "--from"]
     for options in ([], ["--then", "steps=1"]):
-        fails(capsys, [*words, trained, *options], "this informer was trained on: got a, b, d, expected c too")
+        fails(capsys, [*words, trained, *options], "numbers that it was trained on: got a, b, d, expected c too")
     assert not (tmp_path / "x").exists()
 
 

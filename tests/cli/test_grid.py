@@ -130,10 +130,10 @@ def test_a_record_of_rates_is_one_of_a_grid() -> None:
         ),
         (
             ["gpt", "llama", "--grid", "windw=1,2"],
-            "--grid windw: no compared member has a keyword 'windw', and no setting",
+            "--grid windw: no compared member has a keyword 'windw', and there is no setting",
         ),
-        (["longformer_lm", "--grid", "windw=1,2"], "is named so; the nearest is 'window'"),
-        (["gpt", "--grid", "learning_rate=1,2"], "is named so; use 'lr' instead"),
+        (["longformer_lm", "--grid", "windw=1,2"], "there is no setting of that name; the nearest is 'window'"),
+        (["gpt", "--grid", "learning_rate=1,2"], "there is no setting of that name; use 'lr' instead"),
         (["gpt(d=8)", "--grid", "d=8,16"], "--grid d: gpt(d=8) gives d too, expected only one of them"),
         (["gpt", "--grid", "d=8,two"], "the keyword 'd' of 'gpt' must be int, got 'two'"),
         (["gpt", "--grid", "lr"], "wrong --grid: got 'lr', expected NAME=VALUE,VALUE, such as lr=1e-3,3e-3"),

@@ -202,7 +202,9 @@ def test_long_values_are_cut_in_their_middle(tmp_path: Path) -> None:
     whole = tmp_path / ("a" * 90)
     whole.mkdir()
     assert shorten_values(f"{whole} is empty") == f"{whole} is empty"  # a user may have to copy it
-    assert "..." in shorten_values(f"{whole}/none is missing")
+    assert shorten_values(f"{whole}/none is missing") == f"{whole}/none is missing"  # also if it names what is missing
+    assert "..." in shorten_values(f"{whole}/no/folder is missing")
+    assert "..." in shorten_values(f"{whole}/{'b' * 300} is missing")
 
 
 def help_of(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:

@@ -98,7 +98,7 @@ def test_words_of_other_libraries_have_a_name_here(word: str) -> None:
         ("fit", "logging_steps", "use 'on_metrics' instead: a function that gets the numbers"),
         ("fit", "data_collator", "batches come ready from a DataLoader"),
         ("fit", "processing_class", "use 'tokenizer' instead"),
-        ("fit", "from_", "`kinformer train MEMBER --from FOLDER` starts from trained weights"),
+        ("fit", "from_", "`kinformer train` with --from FOLDER starts from trained weights"),
         ("bert_classifier", "num_labels", "use 'classes' instead"),
         ("gpt", "tie_word_embeddings", "LM(..., tie=True) ties the embedding to the head"),
         ("gpt", "attn_implementation", "each attention call takes the fastest kernel itself"),
@@ -165,10 +165,11 @@ def test_calls_in_the_way_of_other_libraries_are_answered_in_a_line() -> None:
         "tokens are of type str, .* Encode the text with": lambda: unwrap(check_token_rows)("text"),
         "wrong batch for a classifier: got dict, expected": lambda: _tokens_and_labels(encoded),
         "wrong batch for a classifier: got Tensor, expected": lambda: _tokens_and_labels(ids),
-        "stop is a text: got '.', expected a token id": lambda: unwrap(kf.generate)(lm, ids, 1, stop="."),
         "a model returns Loss, which has no 'logits'; call model.logits": lambda: lm(ids).logits,
     }
     for message, call in answers.items():
         with pytest.raises((TypeError, AttributeError), match=message) as caught:
             call()
         assert "\n" not in str(caught.value)
+    with pytest.raises(ValueError, match="stop is a text: got '.', expected a token id"):
+        unwrap(kf.generate)(lm, ids, 1, stop=".")

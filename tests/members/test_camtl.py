@@ -71,7 +71,7 @@ def test_the_command_line_takes_classes_of_the_data_and_judges_each_task(
     unsure = ["--data", f"{data},sampling=uncertainty", *words[:-1], str(tmp_path / "unsure")]
     assert run(["train", "camtl", *small, *unsure]) == 0
     assert run(["train", "gpt", "--data", data, "--steps", "1", "--out", str(tmp_path / "gpt")]) == 2
-    assert "this gpt reads a text, but got labelled text of several tasks; give text=" in capsys.readouterr().err
+    assert "kinformer: gpt reads a text, but got labelled text of several tasks; give text=" in capsys.readouterr().err
     assert run(["train", "camtl", *small, "classes=2,2", "--data", data, *words[:-1], str(tmp_path / "other")]) == 2
     assert "give it classes=3,2" in capsys.readouterr().err
 

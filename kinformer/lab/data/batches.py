@@ -24,7 +24,7 @@ class Batches(KeywordHints):
     valid: batches for validation; each validation uses all of them. With None, the batches of an iterable `train` are
         used.
     tokenizer: the tokenizer that made the tokens, in a form that `fit` takes. With None, it is the tokenizer of a
-        trained model, or unknown for a new one.
+        trained model, or unknown for a new one (bytes, if it has 256 tokens).
 
     Errors: ValueError if `train` or `valid` holds no batch, or if `train` is a function and `valid` is None.
     """

@@ -144,7 +144,7 @@ DIVIDED = [
 def test_a_training_in_pieces_warns_where_rows_are_compared(make: Callable[[], Model], says: str) -> None:
     """Read at once, the same model is trained without a warning."""
     model = make()
-    batches = Batches([model.sample(4, 8, 0)])
+    batches = Batches([model.sample(4, 8, 0)], tokenizer="bytes")
     for accumulate in (1, 2):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")

@@ -8,6 +8,8 @@ from kinformer.checkpoint.unknown_tokenizer import UnknownTokenizer
 from kinformer.core.model import Model, display_name
 from kinformer.lab.data.support.model_batch import TOKEN_KINDS
 
+BYTE_VOCABULARY = 256  # tokens of a model of bytes
+
 
 def text_tokenizer(model: Model, tokenizer: Any = None) -> Tokenizer | None:
     """Return the tokenizer for texts: the given one, or else the model's own; None for bytes.
@@ -34,6 +36,8 @@ def text_tokenizer(model: Model, tokenizer: Any = None) -> Tokenizer | None:
 def ids_tokenizer(model: Model, tokenizer: Any = None) -> Tokenizer | None:
     """Return the tokenizer that made token ids: the given one, the trained model's own, or an unknown one.
 
+    The ids of a new model with 256 tokens count as bytes.
+
     model: the model that is trained on the ids.
     tokenizer: as for `text_tokenizer`; "bytes" says that each id is a byte.
 
@@ -41,7 +45,7 @@ def ids_tokenizer(model: Model, tokenizer: Any = None) -> Tokenizer | None:
     """
     if tokenizer is not None or _is_trained(model):
         return text_tokenizer(model, tokenizer)
-    return UnknownTokenizer()
+    return None if getattr(model, "vocab", None) == BYTE_VOCABULARY else UnknownTokenizer()
 
 
 def _is_trained(model: Model) -> bool:
