@@ -19,7 +19,16 @@ from torch import nn
 
 from kinformer import __version__
 from kinformer.checkpoint.atomic_files import write_together
-from kinformer.checkpoint.model_files import BEST, CONFIG, TOKENIZER, WEIGHTS, CheckpointError, contents, read_config
+from kinformer.checkpoint.model_files import (
+    BEST,
+    CONFIG,
+    TOKENIZER,
+    WEIGHTS,
+    CheckpointError,
+    contents,
+    is_foreign,
+    read_config,
+)
 from kinformer.checkpoint.tokenizer import Tokenizer
 from kinformer.checkpoint.tokenizer_choice import as_tokenizer
 from kinformer.checkpoint.unknown_tokenizer import UnknownTokenizer
@@ -259,13 +268,14 @@ def keywords_of(folder: str | Path) -> dict[str, Any]:
 def columns_of(folder: str | Path) -> ColumnScales | None:
     """Return the names and scales of the columns of the time series that a saved model was trained on.
 
-    It is None for models of other data.
+    It is None for models of other data, and for models of other libraries.
 
     folder: folder of the model.
 
     Errors: the errors of `load`.
     """
-    return _columns(_read_config(Path(folder) / CONFIG))
+    path = Path(folder) / CONFIG
+    return None if is_foreign(read_config(path)) else _columns(_read_config(path))
 
 
 def _columns(config: Mapping[str, Any]) -> ColumnScales | None:
@@ -313,6 +323,11 @@ def _tokenizer(config: Mapping[str, Any], folder: Path) -> Tokenizer | None:
 def _read_config(path: Path) -> dict[str, Any]:
     """Read and check a config; CheckpointError if it is damaged or has another format."""
     config = read_config(path)
+    if is_foreign(config):
+        raise CheckpointError(
+            f"{path.parent} holds a Hugging Face model (model_type {config['model_type']!r:.40}), which kf.load reads, "
+            "but this needs a folder that `kinformer train` or kf.save wrote"
+        )
     if isinstance(config, dict) and "kinformer" in config and config.get("format") != EDITION:
         edition = config.get("format", 1)
         raise CheckpointError(

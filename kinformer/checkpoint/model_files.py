@@ -46,19 +46,20 @@ def read_config(path: Path) -> Any:
 
     path: the file.
 
-    Errors: OSError if the file is missing. CheckpointError if it is not JSON, or if it belongs to a model of Hugging
-    Face's transformers.
+    Errors: OSError if the file is missing. CheckpointError if it is not JSON.
     """
     try:
-        config = from_json(contents(path))
+        return from_json(contents(path))
     except ValueError as error:
         raise CheckpointError(f"{path} is truncated or not JSON: {error}") from error
-    if isinstance(config, dict) and "model_type" in config and "member" not in config:
-        raise CheckpointError(
-            f"{path.parent} holds a Hugging Face model (model_type {config['model_type']!r:.40}), which kinformer does "
-            "not read yet. Give a folder that `kinformer train` wrote"
-        )
-    return config
+
+
+def is_foreign(config: Any) -> bool:
+    """Return whether the content of a config.json is of a model of Hugging Face transformers.
+
+    config: the content.
+    """
+    return isinstance(config, dict) and "model_type" in config and "member" not in config
 
 
 def _describe_runs(folder: Path) -> str:

@@ -7,7 +7,8 @@ installed plugins. This file imports nothing, so that `import kinformer` stays f
 _NAMES_BY_FILE = {
     "attend": ("attend", "explain"),
     "attend.pattern_parts": ("PatternPart", "parts"),
-    "checkpoint.checkpoint": ("load", "save"),
+    "bridge.load": ("load",),
+    "checkpoint.checkpoint": ("save",),
     "core.actor": ("Actor",),
     "core.aggregation": ("Aggregation",),
     "core.attention_output": ("AttentionOutput", "received_attention", "merge", "weights"),

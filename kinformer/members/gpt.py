@@ -7,7 +7,7 @@ from kinformer.core.layer import Layer
 from kinformer.members.support.window_sizes import one_per_layer
 from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.lm import LM
-from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.feedforward.mlp import MLP, Activation
 from kinformer.nn.initialise import Scheme, at_width, initialise
 
 Paper = Literal["paper"]
@@ -27,6 +27,10 @@ def gpt(
     init: Scheme | Paper = "paper",
     vocab: int = 256,
     dropout: float = 0.0,
+    hidden: int | None = None,
+    activation: Activation = "gelu_tanh",
+    eps: float = 1e-5,
+    tie: bool = True,
 ) -> LM:
     """GPT-2 (Radford et al., 2019): a pre-norm decoder with learned positions and tied embeddings.
 
@@ -47,6 +51,10 @@ def gpt(
         decoders here.
     vocab: vocabulary size, in tokens.
     dropout: dropout probability of embeddings, attention weights and sublayer outputs.
+    hidden: width of the feed-forward layers; 4 d if None.
+    activation: nonlinearity of the feed-forward layers.
+    eps: epsilon of the norms.
+    tie: use the embedding as the output head.
 
     With pre-norm, init "paper" is "scaled_normal", as in GPT-2: N(0, 0.02^2) at width 768, scaled by d^-1/2 at other
     widths, with biases 0. The last map of each of the N = 2 depth branches is divided by sqrt(N). With post-norm, init
@@ -55,13 +63,14 @@ def gpt(
     Source: Radford et al., 2019,
     https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf.
     """
-    wiring = Wiring(d, heads, head_dim, position, length, per_layer=per_layer, norm=norm, dropout=dropout)
+    wiring = Wiring(d, heads, head_dim, position, length, per_layer=per_layer, norm=norm, dropout=dropout, eps=eps)
 
     def block(reads: str) -> Layer:
-        return wiring.block(wiring.attention(reads, dropout=dropout), MLP(d, activation="gelu_tanh"))
+        return wiring.block(wiring.attention(reads, dropout=dropout), MLP(d, hidden, activation=activation))
 
     body = wiring.stack(block(reads) for reads in one_per_layer("pattern", pattern, depth))
-    model = LM(vocab, d, body, position=wiring.added_position(), scale=wiring.scale, std=wiring.start, dropout=dropout)
+    position_part, start = wiring.added_position(), wiring.start
+    model = LM(vocab, d, body, position=position_part, scale=wiring.scale, tie=tie, std=start, dropout=dropout)
     scheme: Scheme = ("scaled_normal" if norm == "pre" else "normal") if init == "paper" else init
     return initialise(model, scheme, std=at_width(0.02, 768, d))
 
@@ -69,6 +78,7 @@ def gpt(
 TINY: dict[str, Any] = {"d": 16, "depth": 2, "heads": 2, "vocab": 11}
 EXAMPLES = (
     lambda: gpt(**TINY, length=64),
+    lambda: gpt(**TINY, length=64, hidden=24, activation="relu", eps=1e-3, tie=False),
     lambda: gpt(**TINY, position="rotary", norm="post", head_dim=6, pattern="Causal() & (Band(3) | Strided(3))"),
     lambda: gpt(
         d=16,

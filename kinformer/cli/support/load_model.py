@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from kinformer.checkpoint.checkpoint import MemberNeeded, keywords_of, load
+from kinformer.bridge.load import load
+from kinformer.checkpoint.checkpoint import MemberNeeded, keywords_of
 from kinformer.cli.errors import print_warnings
 from kinformer.cli.support.device_choice import parse_device
 from kinformer.core.keyword_conditions import check_used

@@ -6,8 +6,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from kinformer.bridge.hf_folder import is_hf_folder
+from kinformer.bridge.load import load
 from kinformer.checkpoint.atomic_files import crc32
-from kinformer.checkpoint.checkpoint import built_by, find_conflict, load
+from kinformer.checkpoint.checkpoint import built_by, find_conflict
 from kinformer.checkpoint.model_files import BEST, WEIGHTS, CheckpointError
 from kinformer.cli.errors import print_warnings, suggest_command
 from kinformer.cli.support.option_checks import refuse_file
@@ -154,7 +156,8 @@ def load_start(folder: Path | None, function: Callable[..., Any], model: Any, da
         refuse_frozen(name_of(function), model, " give --from a folder of trained weights, or do not freeze weights")
     else:
         with from_user(ValueError, OSError), print_warnings():
-            trained = load(folder, member=function if built_by(folder) == name_of(function) else None)
+            same = not is_hf_folder(folder) and built_by(folder) == name_of(function)
+            trained = load(folder, member=function if same else None)
             refuse_other_tokens(trained, data)
             carry_weights(trained, model, str(folder))
 

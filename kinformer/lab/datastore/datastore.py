@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from kinformer.checkpoint.checkpoint import load
+from kinformer.bridge.load import load
 from kinformer.core.checks import check_at_least
 from kinformer.core.eval_mode import evaluating
 from kinformer.core.missing_path import refuse_long_paths

@@ -8,7 +8,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kinformer.checkpoint.checkpoint import MemberNeeded, load
+from kinformer.bridge.load import load
+from kinformer.checkpoint.checkpoint import MemberNeeded
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.discover import MemberRecord, Origin, modules
 from kinformer.core.example import Example

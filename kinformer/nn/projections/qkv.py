@@ -1,5 +1,7 @@
 """QKV: linear queries, keys and values, with optional grouped or multi-query attention."""
 
+from collections.abc import Callable
+
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -33,11 +35,14 @@ class QKV(Projection):
     v_dim: width of a value; head_dim by default.
     rotation: rotation of queries and keys by their position.
     bias: whether the matrices have biases.
+    norm: class of norms of each head's queries and keys before the rotation, such as `RMSNorm`; none by default. With
+        them, scores cannot grow without limit, which keeps the training of large models stable. Qwen3 has them.
 
     Errors: ValueError if sizes do not divide.
 
     Source: Vaswani et al., 2017, arXiv:1706.03762; multi-query: Shazeer, 2019, arXiv:1911.02150; groups: Ainslie et
-    al., 2023, arXiv:2305.13245; free head_dim: Bhojanapalli et al., 2020, arXiv:2002.07028.
+    al., 2023, arXiv:2305.13245; free head_dim: Bhojanapalli et al., 2020, arXiv:2002.07028; norms: Dehghani et al.,
+    2023, arXiv:2302.05442.
     """
 
     def __init__(
@@ -51,6 +56,7 @@ class QKV(Projection):
         v_dim: int | None = None,
         rotation: Rotation | None = None,
         bias: bool = True,
+        norm: Callable[[int], nn.Module] | None = None,
     ):
         super().__init__()
         self.d, self.heads = check_at_least("d", d, 1), check_at_least("heads", heads, 1)
@@ -63,6 +69,8 @@ class QKV(Projection):
         self.rotation = check_optional_part("rotation", rotation, Rotation, "a rotation, such as Rotary(d // heads)")
         self.widths = [self.heads * self.k_dim, self.key_heads * self.k_dim, self.values * self.v_dim]
         self.qkv = nn.Linear(d, sum(self.widths), bias=bias)
+        self.q_norm = None if norm is None else norm(self.k_dim)
+        self.k_norm = None if norm is None else norm(self.k_dim)
 
     @property
     def value_heads(self) -> int:
@@ -88,10 +96,12 @@ class QKV(Projection):
 
     def _queries(self, q: Float[Tensor, "B T HK"], pos: Int[Tensor, "B T"]) -> Queries:
         vectors = by_head(q, self.heads)  # [B H T K]
+        vectors = vectors if self.q_norm is None else self.q_norm(vectors)
         return Queries(vectors if self.rotation is None else self.rotation(vectors, pos), pos[:, None])
 
     def _keys(self, k: Float[Tensor, "B S GK"], v: Float[Tensor, "B S UV"], pos: Int[Tensor, "B S"]) -> Keys:
         key, value = by_head(k, self.key_heads), by_head(v, self.values)  # [B G S K], [B U S V]
+        key = key if self.k_norm is None else self.k_norm(key)
         return Keys(key if self.rotation is None else self.rotation(key, pos), value, pos[:, None])
 
 
@@ -99,4 +109,8 @@ def _turned() -> QKV:
     return QKV(16, 4, key_heads=1, rotation=kf.Rotary(4))
 
 
-EXAMPLES = (lambda: QKV(16, 2), lambda: QKV(16, 4, key_heads=2, head_dim=6, v_dim=10, bias=False), _turned)
+def _normed() -> QKV:
+    return QKV(16, 2, rotation=kf.Rotary(8), norm=kf.RMSNorm)
+
+
+EXAMPLES = (lambda: QKV(16, 2), lambda: QKV(16, 4, key_heads=2, head_dim=6, v_dim=10, bias=False), _turned, _normed)

@@ -1,0 +1,34 @@
+"""load: a trained model, from a folder of kinformer or of Hugging Face transformers."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from kinformer.bridge.hf_folder import is_hf_folder, load_folder
+from kinformer.checkpoint import checkpoint
+from kinformer.core.keyword_hints import hint_keywords
+from kinformer.core.missing_path import refuse_long_paths
+
+
+@hint_keywords
+@refuse_long_paths()
+def load(folder: str | Path, member: Callable[..., Any] | None = None, paths: Mapping[str, str] | None = None) -> Any:
+    """Return the trained model of a folder, in eval mode, with the dtype it was saved in.
+
+    The folder was written by `save`, by a training, or by Hugging Face transformers (`save_pretrained`). A model of
+    transformers becomes one of our members, with the config as its keywords: GPT-2, Llama, Mistral, Qwen2 and Qwen3.
+    Only safetensors are read; a pickle is never opened, and no code of a folder is run.
+
+    folder: folder of the model.
+    member: function that built the model; required only if it is a user's own. A warning is given if its file has
+        changed.
+    paths: new values of keywords that are paths of files, if the files have moved, such as spalm's datastore.
+
+    Errors: FileNotFoundError for a missing folder or file. NotADirectoryError for a file in place of the folder.
+    CheckpointError, in one line, for a truncated or foreign file, for tensors that are missing, unexpected or of
+    another shape, and for a key of a foreign config that changes results and is not understood. MemberNeeded if
+    `member` is required and None.
+    """
+    if is_hf_folder(Path(folder)):
+        return load_folder(Path(folder))
+    return checkpoint.load(folder, member, paths)

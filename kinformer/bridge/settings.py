@@ -1,0 +1,131 @@
+"""Settings: entries of a family's table that translate keys of a foreign config to keywords and back."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kinformer.checkpoint.model_files import CheckpointError
+from kinformer.core.quote import quote
+
+Config = Mapping[str, Any]
+Keywords = Mapping[str, Any]
+
+
+class UnreadableKey(CheckpointError):
+    """Error for a key of a foreign config that would change results and that the member cannot follow.
+
+    key: name of the key.
+    value: its value.
+    expected: the values that are read, in words.
+    """
+
+    def __init__(self, key: str, value: Any, expected: str) -> None:
+        super().__init__(f"the config has {key}={quote(value)}, which kinformer does not read: expected {expected}")
+        self.key = key
+
+
+class Setting(ABC):
+    """Two-way translation between some keys of a foreign config and keywords of a member.
+
+    keys: names of the keys that this setting reads.
+    """
+
+    keys: tuple[str, ...]
+
+    @abstractmethod
+    def read(self, config: Config, keywords: Keywords) -> dict[str, Any]:
+        """Return the keywords that belong to the keys of a config.
+
+        config: the foreign config.
+        keywords: keywords that earlier settings of the table have read.
+
+        Errors: UnreadableKey.
+        """
+
+    @abstractmethod
+    def write(self, keywords: Keywords) -> dict[str, Any]:
+        """Return the keys for the keywords of a member. `Family.write` checks that they read back as the same keywords.
+
+        keywords: all keywords of the member.
+        """
+
+
+class Keyword(Setting):
+    """One key that is one keyword.
+
+    key: name in the foreign config.
+    keyword: name in the member's signature.
+    default: value that a config without the key has.
+    values: the member's value for each foreign value, if they differ in name.
+    usual: function of the other keywords that returns the value for which the keyword is None, such as
+        `lambda keywords: 4 * keywords["d"]`. A foreign value None stands for it too.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        keyword: str,
+        default: Any = None,
+        *,
+        values: Mapping[Any, Any] | None = None,
+        usual: Callable[[Keywords], Any] | None = None,
+    ) -> None:
+        self.keys, self.keyword, self.default, self.values, self.usual = (key,), keyword, default, values, usual
+
+    def read(self, config: Config, keywords: Keywords) -> dict[str, Any]:
+        (key,) = self.keys
+        value = config.get(key, self.default)
+        if self.values is not None:
+            if value not in self.values:
+                raise UnreadableKey(key, value, " or ".join(map(repr, self.values)))
+            value = self.values[value]
+        if value is None and self.usual is None:
+            raise UnreadableKey(key, value, "a value")
+        return {self.keyword: None if self.usual is not None and value == self.usual(keywords) else value}
+
+    def write(self, keywords: Keywords) -> dict[str, Any]:
+        value = keywords[self.keyword]
+        if value is None and self.usual is not None:
+            value = self.usual(keywords)
+        if self.values is not None:
+            value = next((theirs for theirs, ours in self.values.items() if ours == value), self.default)
+        return {self.keys[0]: value}
+
+
+class Fixed(Setting):
+    """A key that must have one value, because the member computes nothing else.
+
+    key: name in the foreign config.
+    value: the value that is read and written; a config without the key has it too.
+    also: further values with the same meaning.
+    """
+
+    def __init__(self, key: str, value: Any, *also: Any) -> None:
+        self.keys, self.value, self.also = (key,), value, also
+
+    def read(self, config: Config, keywords: Keywords) -> dict[str, Any]:
+        (key,) = self.keys
+        if config.get(key, self.value) not in (self.value, *self.also):
+            raise UnreadableKey(key, config[key], repr(self.value))
+        return {}
+
+    def write(self, keywords: Keywords) -> dict[str, Any]:
+        return {self.keys[0]: self.value}
+
+
+class Set(Setting):
+    """Keywords with fixed values, which no key of the config names.
+
+    keywords: the keywords with their values.
+    """
+
+    keys = ()
+
+    def __init__(self, **keywords: Any) -> None:
+        self.keywords = keywords
+
+    def read(self, config: Config, keywords: Keywords) -> dict[str, Any]:
+        return self.keywords
+
+    def write(self, keywords: Keywords) -> dict[str, Any]:
+        return {}

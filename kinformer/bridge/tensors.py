@@ -1,0 +1,107 @@
+"""Tensor tables: which tensors of a foreign model make which tensor of ours, and back."""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+
+class Form(ABC):
+    """The way in which foreign tensors make one of ours, and back.
+
+    The arguments `owner` are the module that owns the linear map or norm of the tensor, such as a `QKV`.
+    """
+
+    @abstractmethod
+    def join(self, tensors: Sequence[Tensor], owner: nn.Module) -> Tensor:
+        """Return our tensor from the foreign ones."""
+
+    @abstractmethod
+    def split(self, tensor: Tensor, owner: nn.Module) -> Sequence[Tensor]:
+        """Return the foreign tensors from ours."""
+
+
+class Same(Form):
+    """One foreign tensor that is ours."""
+
+    def join(self, tensors: Sequence[Tensor], owner: nn.Module) -> Tensor:
+        return tensors[0]
+
+    def split(self, tensor: Tensor, owner: nn.Module) -> Sequence[Tensor]:
+        return [tensor]
+
+
+class Transposed(Form):
+    """One foreign matrix whose transpose is ours, as in GPT-2's linear maps; vectors stay as they are."""
+
+    def join(self, tensors: Sequence[Tensor], owner: nn.Module) -> Tensor:
+        return tensors[0].t()
+
+    def split(self, tensor: Tensor, owner: nn.Module) -> Sequence[Tensor]:
+        return [tensor.t()]
+
+
+class Stacked(Form):
+    """Separate foreign queries, keys and values, which a `QKV` stacks along the first axis."""
+
+    def join(self, tensors: Sequence[Tensor], owner: nn.Module) -> Tensor:
+        return torch.cat(list(tensors))
+
+    def split(self, tensor: Tensor, owner: Any) -> Sequence[Tensor]:
+        return tensor.split(owner.widths)
+
+
+class TensorRule(NamedTuple):
+    """One line of a tensor table.
+
+    ours: name of our tensor, with {n} for the number of a layer and {p} for "weight" or "bias".
+    theirs: names of the foreign tensors, with the same placeholders.
+    form: how they make ours.
+    """
+
+    ours: str
+    theirs: tuple[str, ...]
+    form: Form = Same()
+
+    def match(self, name: str) -> Mapping[str, str] | None:
+        """Return the values of the placeholders in a name of ours; None if the rule is not for it."""
+        pattern = re.escape(self.ours).replace(r"\{n\}", r"(?P<n>\d+)").replace(r"\{p\}", "(?P<p>weight|bias)")
+        found = re.fullmatch(pattern, name)
+        return None if found is None else found.groupdict()
+
+
+class Place(NamedTuple):
+    """The foreign tensors of one of our tensors.
+
+    name: name of our tensor.
+    theirs: names of the foreign tensors.
+    form: how they make ours.
+    owner: the module that owns the linear map or norm of our tensor.
+    """
+
+    name: str
+    theirs: tuple[str, ...]
+    form: Form
+    owner: nn.Module
+
+
+def places(model: nn.Module, names: Sequence[str], rules: Sequence[TensorRule]) -> Iterator[Place]:
+    """Yield the foreign tensors of each of our tensors.
+
+    model: our model.
+    names: names of its tensors.
+    rules: the tensor table.
+
+    Errors: LookupError for a tensor without a rule, which is a fault of the table.
+    """
+    for name in names:
+        for rule in rules:
+            if (values := rule.match(name)) is not None:
+                owner = model.get_submodule(".".join(name.split(".")[:-2]))
+                yield Place(name, tuple(theirs.format(**values) for theirs in rule.theirs), rule.form, owner)
+                break
+        else:
+            raise LookupError(f"the tensor table has no line for {name}")

@@ -1,0 +1,132 @@
+"""Decoders of transformers, read and written: equal logits, decoding and greedy text, and the way back."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import Tensor
+
+import kinformer as kf
+from kinformer.bridge.family import families, native
+from tests.parity.peers import agree, left_padded, shaken
+
+VOCAB = 19
+LLAMA = {
+    "vocab_size": VOCAB,
+    "hidden_size": 24,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 6,
+    "intermediate_size": 40,
+    "max_position_embeddings": 32,
+}
+GPT2 = {"vocab_size": VOCAB, "n_embd": 24, "n_layer": 3, "n_head": 4, "n_positions": 32}
+ODD = {"num_key_value_heads": 1, "head_dim": 10, "rms_norm_eps": 1e-2, "tie_word_embeddings": True}
+ROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 77.0}}
+WINDOW = {"sliding_window": 4}
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "gpt2": ("gpt2", GPT2),
+    "gpt2, odd": (
+        "gpt2",
+        {
+            **GPT2,
+            "n_inner": 30,
+            "activation_function": "relu",
+            "layer_norm_epsilon": 1e-2,
+            "tie_word_embeddings": False,
+        },
+    ),
+    "llama": ("llama", LLAMA),
+    "llama, odd": ("llama", {**LLAMA, **ODD, **ROPE}),
+    "llama, biases": ("llama", {**LLAMA, "attention_bias": True, "mlp_bias": True, "hidden_act": "gelu"}),
+    "llama, biases of attention": ("llama", {**LLAMA, "attention_bias": True}),
+    "mistral": ("mistral", {**LLAMA, **WINDOW}),
+    "mistral, no window": ("mistral", {**LLAMA, "sliding_window": None}),
+    "qwen2": ("qwen2", {**LLAMA, **ROPE}),
+    "qwen2, windows above": ("qwen2", {**LLAMA, **WINDOW, "use_sliding_window": True, "max_window_layers": 1}),
+    "qwen3": ("qwen3", {**LLAMA, **ODD}),
+    "qwen3, windows": (
+        "qwen3",
+        {
+            **LLAMA,
+            **WINDOW,
+            "use_sliding_window": True,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            "attention_bias": True,
+        },
+    ),
+}
+
+
+def peer(case: str, dtype: torch.dtype = torch.float64) -> Any:
+    kind, keys = CASES[case]
+    ends = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+    config = transformers.AutoConfig.for_model(kind, **{**ends, "initializer_range": 0.3, **keys})
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    return shaken(model.to(dtype).eval())
+
+
+def loaded(model: Any, folder: Path) -> Any:
+    model.save_pretrained(folder)
+    return kf.load(folder)
+
+
+def logits_of(model: Any, tokens: Tensor) -> Tensor:
+    real = tokens >= 0
+    positions = (real.cumsum(1) - 1).clamp_min(0)
+    return model(input_ids=tokens.clamp_min(0), attention_mask=real.long(), position_ids=positions).logits
+
+
+def test_every_family_of_decoders_has_a_case() -> None:
+    decoders = {
+        kind for kind, family in families().items() if family.architecture.endswith(("CausalLM", "LMHeadModel"))
+    }
+    assert decoders == {kind for kind, _ in CASES.values()}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_logits_decoding_and_greedy_text_are_equal(case: str, tmp_path: Path) -> None:
+    theirs = peer(case)
+    ours = loaded(theirs, tmp_path)
+    tokens, real = left_padded(VOCAB)
+    want = logits_of(theirs, tokens)
+    # rotations and norms of theirs are in float32 whatever the model's dtype
+    tolerance = 1e-10 if case.startswith("gpt2") and "odd" in case else 1e-6
+    agree(ours.logits(tokens).y[real], want[real], tolerance)
+    state, steps = ours.start(*tokens.shape, dtype=torch.float64), []
+    for part in tokens.split([5, 1, 3, tokens.shape[1] - 9], 1):
+        out = ours.logits(part, state)
+        state = out.state
+        steps.append(out.y)
+    agree(torch.cat(steps, 1)[real], want[real], tolerance)
+    prompt = tokens[:1]
+    read = {"input_ids": prompt, "attention_mask": torch.ones_like(prompt)}
+    row = theirs.generate(**read, max_new_tokens=9, do_sample=False, pad_token_id=0)
+    assert torch.equal(kf.generate(ours, prompt, 9, temperature=0), row)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_model_is_written_as_the_same_class(case: str, tmp_path: Path) -> None:
+    theirs = peer(case)
+    ours = loaded(theirs, tmp_path)
+    family, config = native(ours)
+    assert family.kind == CASES[case][0] or "no window" in case
+    again = transformers.AutoConfig.for_model(**{key: value for key, value in config.items() if key != "architectures"})
+    model = getattr(transformers, family.architecture)._from_config(again)
+    found = model.to(torch.float64).eval().load_state_dict(family.split(ours), strict=False)
+    assert not found.unexpected_keys and set(found.missing_keys) <= {"lm_head.weight"}
+    tokens, real = left_padded(VOCAB)
+    assert torch.equal(logits_of(model, tokens)[real], logits_of(theirs, tokens)[real])
+
+
+def test_loss_is_equal_and_trains_all_weights(tmp_path: Path) -> None:
+    theirs = peer("qwen3")
+    ours = loaded(theirs, tmp_path)
+    tokens = torch.randint(0, VOCAB, (3, 17))
+    loss = ours(tokens).total
+    agree(loss, torch.nn.functional.cross_entropy(theirs(tokens).logits[:, :-1].transpose(1, 2), tokens[:, 1:]), 1e-6)
+    loss.backward()
+    assert all(weight.grad is not None and weight.grad.abs().sum() > 0 for weight in ours.parameters())

@@ -1,0 +1,169 @@
+"""Folders of transformers: shards, dtypes, tokenizers, models without a head, and everything that is refused."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+import kinformer as kf
+from kinformer.checkpoint.model_files import CheckpointError
+from kinformer.cli.__main__ import run
+from tests.bridge.test_decoders import VOCAB, loaded, peer
+from tests.parity.peers import agree
+
+
+def changed(folder: Path, **keys: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **keys}))
+
+
+def test_shards_and_dtype(tmp_path: Path) -> None:
+    theirs = peer("llama", torch.bfloat16)
+    theirs.save_pretrained(tmp_path, max_shard_size="4KB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 2 and not (tmp_path / "model.safetensors").exists()
+    ours = kf.load(tmp_path)
+    assert {weight.dtype for weight in ours.parameters()} == {torch.bfloat16} and not ours.training
+    tokens = torch.randint(0, VOCAB, (2, 9))
+    agree(ours.logits(tokens).y, theirs(tokens).logits, 0.05)
+    assert ours.trained_length == 32 and ours.tokenizer is None
+
+
+def test_a_model_without_its_head(tmp_path: Path) -> None:
+    theirs = peer("gpt2")
+    theirs.transformer.save_pretrained(tmp_path)
+    assert not any(name.startswith("transformer.") for name in load_file(tmp_path / "model.safetensors"))
+    tokens = torch.randint(0, VOCAB, (2, 9))
+    agree(kf.load(tmp_path).logits(tokens).y, theirs(tokens).logits, 1e-6)
+
+
+def test_a_loaded_model_is_saved_and_loaded_as_ours(tmp_path: Path) -> None:
+    ours = loaded(peer("mistral"), tmp_path / "theirs")
+    kf.save(ours, tmp_path / "ours")
+    tokens = torch.randint(0, VOCAB, (2, 9))
+    assert torch.equal(kf.load(tmp_path / "ours").logits(tokens).y, ours.logits(tokens).y)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"model_type": "lama"}, "does not read models of type 'lama'; the nearest is 'llama'; it reads gpt2, llama"),
+        ({"attn_logit_cap": 30.0}, "attn_logit_cap=30.0, which kinformer does not know for models of type llama"),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "has rope_scaling="),
+        ({"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}}, "has rope_parameters="),
+        ({"hidden_act": "xielu"}, "hidden_act='xielu', which kinformer does not read: expected 'silu' or"),
+        ({"mlp_bias": True}, "has mlp_bias=True"),
+        ({"num_attention_heads": 5}, "the config cannot be built: "),
+        ({"hidden_size": None}, "has hidden_size=None"),
+        ({"num_hidden_layers": 4}, "the weights lack model.layers.3."),
+        ({"num_hidden_layers": 2}, "the weights have model.layers.2."),
+        ({"intermediate_size": 41}, "have the wrong shape: got [40, 24], expected [41, 24]"),
+    ],
+)
+def test_configs_that_would_change_results_are_refused_by_name(
+    keys: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    peer("llama").save_pretrained(tmp_path)
+    changed(tmp_path, **keys)
+    with pytest.raises(CheckpointError) as error:
+        kf.load(tmp_path)
+    assert message in str(error.value) and "\n" not in str(error.value) and str(tmp_path) in str(error.value)
+
+
+def test_a_key_that_is_off_is_no_reason_to_refuse(tmp_path: Path) -> None:
+    peer("llama").save_pretrained(tmp_path)
+    changed(tmp_path, attn_logit_cap=None, _attn_implementation_autoset=True, rope_scaling=None)
+    kf.load(tmp_path)
+
+
+def _pickled(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+def _missing(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+
+
+def _cut(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def _outside(folder: Path) -> None:
+    _missing(folder)
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "../secret.safetensors"}}')
+
+
+def _lost_shard(folder: Path) -> None:
+    _missing(folder)
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "model-1.safetensors"}}')
+
+
+def _strange_head(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    save_file({**load_file(path), "score.weight": torch.ones(2, 24)}, path, {"format": "pt"})
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (_pickled, "only in pytorch_model.bin, which can run code when it is opened"),
+        (_missing, "there is no model.safetensors"),
+        (_cut, "is truncated or not a safetensors file"),
+        (_outside, "names a file outside of its folder"),
+        (_lost_shard, "model-1.safetensors is missing, which"),
+        (_strange_head, "have score.weight, which kinformer has no place for in a model of type llama"),
+    ],
+)
+def test_weights_that_cannot_be_read_are_refused(
+    spoil: Callable[[Path], None], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    peer("llama").save_pretrained(tmp_path)
+    spoil(tmp_path)
+    capsys.readouterr()
+    assert run(["generate", str(tmp_path), "--tokens", "2"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("kinformer: ") and message in line
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny GPT-2 with a byte-level tokenizer, as save_pretrained writes them."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    folder = tmp_path_factory.mktemp("hub")
+    letters = Tokenizer(models.BPE())
+    letters.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    letters.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, show_progress=False)
+    letters.train_from_iterator(["the cat sat on the mat. " * 20], trainer)
+    size = letters.get_vocab_size()
+    transformers.PreTrainedTokenizerFast(tokenizer_object=letters).save_pretrained(folder)
+    ends = {"bos_token_id": None, "eos_token_id": None}
+    config = transformers.GPT2Config(vocab_size=size, n_embd=16, n_layer=2, n_head=2, n_positions=64, **ends)
+    transformers.GPT2LMHeadModel(config).save_pretrained(folder)
+    return folder
+
+
+def test_the_tokenizer_comes_along(hub: Path) -> None:
+    theirs = transformers.AutoTokenizer.from_pretrained(hub)
+    assert kf.load(hub).tokenizer.encode("the cat, é") == theirs("the cat, é")["input_ids"]
+
+
+def test_commands_take_the_folder(hub: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = tmp_path / "book.txt"
+    text.write_text("the cat sat on the mat. " * 60)
+    data = f"text={text},tokenizer={hub}"
+    assert run(["generate", str(hub), "--prompt", "the cat", "--tokens", "5"]) == 0
+    assert capsys.readouterr().out.startswith("the cat")
+    assert run(["evaluate", str(hub), "--data", data]) == 0
+    assert "bits per byte" in capsys.readouterr().out
+    member = ["gpt", "d=16", "depth=2", "heads=2", "length=64", f"vocab={kf.load(hub).vocab}"]
+    words = ["train", *member, "--data", data, "--from", str(hub), "--steps", "2", "--length", "16", "--batch", "2"]
+    assert run([*words, "--out", str(tmp_path / "run")]) == 0
+    assert kf.load(tmp_path / "run").tokenizer.sha256 == kf.load(hub).tokenizer.sha256
