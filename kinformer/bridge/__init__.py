@@ -1,1 +1,1 @@
-"""Models of other libraries, read from their files and written to them; one file per family in `families`."""
+"""Models of other libraries, read from files and written to files."""

@@ -106,7 +106,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
     if pickles:
         raise CheckpointError(
-            f"the weights are only in {pickles[0]}, which can run code when it is opened; load it once with "
-            "transformers where you trust it, and save it with save_pretrained, which writes safetensors"
+            f"the weights are only in {pickles[0]}, a pickle, which can run code when it is opened. Load it with "
+            "transformers if you trust it, and save it with save_pretrained, which writes safetensors"
         )
     raise CheckpointError(f"there is no {WEIGHTS}")

@@ -44,7 +44,9 @@ class Setting(ABC):
 
     @abstractmethod
     def write(self, keywords: Keywords) -> dict[str, Any]:
-        """Return the keys for the keywords of a member. `Family.write` checks that they read back as the same keywords.
+        """Return the keys for the keywords of a member.
+
+        `Family.write` reads them back and compares.
 
         keywords: all keywords of the member.
         """
@@ -92,8 +94,8 @@ class Keyword(Setting):
         return {self.keys[0]: value}
 
 
-class Fixed(Setting):
-    """A key that must have one value, because the member computes nothing else.
+class OneValue(Setting):
+    """A key that must have one value, because the member does not compute others.
 
     key: name in the foreign config.
     value: the value that is read and written; a config without the key has it too.
@@ -113,7 +115,7 @@ class Fixed(Setting):
         return {self.keys[0]: self.value}
 
 
-class Set(Setting):
+class Constants(Setting):
     """Keywords with fixed values, which no key of the config names.
 
     keywords: the keywords with their values.

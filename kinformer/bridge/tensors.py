@@ -1,4 +1,4 @@
-"""Tensor tables: which tensors of a foreign model make which tensor of ours, and back."""
+"""Tensor tables, which translate the tensors of a foreign model to ours and back."""
 
 import re
 from abc import ABC, abstractmethod
@@ -59,7 +59,7 @@ class TensorRule(NamedTuple):
 
     ours: name of our tensor, with {n} for the number of a layer and {p} for "weight" or "bias".
     theirs: names of the foreign tensors, with the same placeholders.
-    form: how they make ours.
+    form: the way in which they make ours.
     """
 
     ours: str
@@ -78,7 +78,7 @@ class Place(NamedTuple):
 
     name: name of our tensor.
     theirs: names of the foreign tensors.
-    form: how they make ours.
+    form: the way in which they make ours.
     owner: the module that owns the linear map or norm of our tensor.
     """
 

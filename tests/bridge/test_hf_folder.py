@@ -111,7 +111,7 @@ def _strange_head(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (_pickled, "only in pytorch_model.bin, which can run code when it is opened"),
+        (_pickled, "only in pytorch_model.bin, a pickle, which can run code when it is opened"),
         (_missing, "there is no model.safetensors"),
         (_cut, "is truncated or not a safetensors file"),
         (_outside, "names a file outside of its folder"),

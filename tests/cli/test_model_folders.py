@@ -44,13 +44,13 @@ def test_a_folder_of_runs_names_them(
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_hugging_face_folder_is_called_by_its_name(
+def test_a_hugging_face_folder_without_weights_says_so(
     command: str, tmp_path: Path, text: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "hub").mkdir()
     (tmp_path / "hub" / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_layer": 12}))
     options = COMMANDS[command].format(text=text).split()
-    message = "hub holds a Hugging Face model (model_type 'gpt2'), which kinformer does not read yet"
+    message = "hub: there is no model.safetensors"
     fails(capsys, [*command.split(), str(tmp_path / "hub"), *options], message)
 
 

@@ -1,1 +1,1 @@
-"""Families of models of Hugging Face transformers: one file each, with the two-way tables of its model types."""
+"""Families of models of Hugging Face transformers, with their two-way tables."""

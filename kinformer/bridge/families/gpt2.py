@@ -2,7 +2,7 @@
 
 from kinformer.bridge.families.llama import ACTIVATIONS
 from kinformer.bridge.family import Family, rules
-from kinformer.bridge.settings import Fixed, Keyword, Set
+from kinformer.bridge.settings import Constants, Keyword, OneValue
 from kinformer.bridge.tensors import Transposed
 from kinformer.members.gpt import gpt
 
@@ -23,10 +23,10 @@ FAMILIES = (
             Keyword("activation_function", "activation", "gelu_new", values=ACTIVATIONS),
             Keyword("layer_norm_epsilon", "eps", 1e-5),
             Keyword("tie_word_embeddings", "tie", True),
-            Fixed("scale_attn_weights", True),
-            Fixed("scale_attn_by_inverse_layer_idx", False),
-            Fixed("add_cross_attention", False),
-            Set(position="learned", norm="pre", pattern="Causal()", per_layer=False, head_dim=None),
+            OneValue("scale_attn_weights", True),
+            OneValue("scale_attn_by_inverse_layer_idx", False),
+            OneValue("add_cross_attention", False),
+            Constants(position="learned", norm="pre", pattern="Causal()", per_layer=False, head_dim=None),
         ),
         rules(
             ("embedding.weight", "transformer.wte.weight"),

@@ -3,7 +3,7 @@
 from typing import Any
 
 from kinformer.bridge.family import Family, rules
-from kinformer.bridge.settings import Config, Keyword, Keywords, Set, Setting, UnreadableKey
+from kinformer.bridge.settings import Config, Constants, Keyword, Keywords, Setting, UnreadableKey
 from kinformer.bridge.tensors import Stacked
 from kinformer.members.llama import llama
 
@@ -36,7 +36,7 @@ class Rope(Setting):
         return {"rope_parameters": {"rope_theta": keywords["base"], "rope_type": "default"}}
 
 
-class Window(Setting):
+class SlidingWindow(Setting):
     """Mistral's sliding window: each query reads the last `sliding_window` tokens, itself included."""
 
     keys = ("sliding_window",)
@@ -50,7 +50,10 @@ class Window(Setting):
 
 
 class LayerWindows(Setting):
-    """Qwen's windows, which some layers have: those of `layer_types`, else the layers from `max_window_layers` on."""
+    """Qwen's sliding windows, which only some layers have.
+
+    `layer_types` names these layers. Without it, they are the layers from `max_window_layers` on.
+    """
 
     keys = ("sliding_window", "use_sliding_window", "max_window_layers", "layer_types")
 
@@ -120,7 +123,7 @@ BASE = (
     Keyword("hidden_act", "activation", "silu", values=ACTIVATIONS),
     Rope(),
 )
-UNTIED, NO_WINDOW = Keyword("tie_word_embeddings", "tie", False), Set(pattern=FULL)
+UNTIED, NO_WINDOW = Keyword("tie_word_embeddings", "tie", False), Constants(pattern=FULL)
 LAYER = "model.layers.{n}."
 TENSORS = rules(
     ("embedding.weight", "model.embed_tokens.weight"),
@@ -156,15 +159,15 @@ def _family(kind: str, architecture: str, *settings: Setting) -> Family:
 
 
 FAMILIES = (
-    _family("llama", "LlamaForCausalLM", UNTIED, NO_WINDOW, Biases(), Set(query_norm=False)),
-    _family("mistral", "MistralForCausalLM", UNTIED, Window(), Set(bias="none", query_norm=False)),
-    _family("qwen2", "Qwen2ForCausalLM", UNTIED, LayerWindows(), Set(bias="qkv", query_norm=False)),
+    _family("llama", "LlamaForCausalLM", UNTIED, NO_WINDOW, Biases(), Constants(query_norm=False)),
+    _family("mistral", "MistralForCausalLM", UNTIED, SlidingWindow(), Constants(bias="none", query_norm=False)),
+    _family("qwen2", "Qwen2ForCausalLM", UNTIED, LayerWindows(), Constants(bias="qkv", query_norm=False)),
     _family(
         "qwen3",
         "Qwen3ForCausalLM",
         UNTIED,
         LayerWindows(),
         Keyword("attention_bias", "bias", False, values={False: "none", True: "attention"}),
-        Set(query_norm=True),
+        Constants(query_norm=True),
     ),
 )
