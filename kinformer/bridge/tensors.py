@@ -57,7 +57,8 @@ class Stacked(Form):
 class TensorRule(NamedTuple):
     """One line of a tensor table.
 
-    ours: name of our tensor, with {n} for the number of a layer and {p} for "weight" or "bias".
+    ours: name of our tensor, with {n} for the number of a layer and {p} for "weight" or "bias". {n+1} stands for the
+        number of a layer that is {n} in the foreign names.
     theirs: names of the foreign tensors, with the same placeholders.
     form: the way in which they make ours.
     """
@@ -68,9 +69,13 @@ class TensorRule(NamedTuple):
 
     def match(self, name: str) -> Mapping[str, str] | None:
         """Return the values of the placeholders in a name of ours; None if the rule is not for it."""
-        pattern = re.escape(self.ours).replace(r"\{n\}", r"(?P<n>\d+)").replace(r"\{p\}", "(?P<p>weight|bias)")
+        pattern = re.escape(self.ours).replace(r"\{p\}", "(?P<p>weight|bias)")
+        pattern = pattern.replace(r"\{n\}", r"(?P<n>\d+)").replace(r"\{n\+1\}", r"(?P<next>\d+)")
         found = re.fullmatch(pattern, name)
-        return None if found is None else found.groupdict()
+        if found is None:
+            return None
+        values = found.groupdict()
+        return values | ({"n": str(int(values["next"]) - 1)} if "next" in values else {})
 
 
 class Place(NamedTuple):

@@ -1,0 +1,57 @@
+"""BLOOM, whose queries, keys and values lie head by head in one matrix."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from kinformer.bridge.family import Family, rules
+from kinformer.bridge.settings import Constants, Keyword, OneValue
+from kinformer.bridge.tensors import Form
+from kinformer.members.bloom import bloom
+
+
+class ByHead(Form):
+    """One foreign matrix with the query, key and value of the first head, then of the second, and so on."""
+
+    def join(self, tensors: Sequence[Tensor], owner: Any) -> Tensor:
+        return tensors[0].unflatten(0, (owner.heads, 3, owner.k_dim)).transpose(0, 1).flatten(0, 2)
+
+    def split(self, tensor: Tensor, owner: Any) -> Sequence[Tensor]:
+        return [tensor.unflatten(0, (3, owner.heads, owner.k_dim)).transpose(0, 1).flatten(0, 2)]
+
+
+BLOCK, LAYER = "body.layers.{n+1}.", "transformer.h.{n}."  # our first layer is the norm of the embeddings
+
+FAMILIES = (
+    Family(
+        "bloom",
+        "BloomForCausalLM",
+        bloom,
+        (
+            Keyword("vocab_size", "vocab"),
+            Keyword("hidden_size", "d"),
+            Keyword("n_layer", "depth"),
+            Keyword("n_head", "heads"),
+            Keyword("layer_norm_epsilon", "eps", 1e-5),
+            Keyword("tie_word_embeddings", "tie", True),
+            OneValue("apply_residual_connection_post_layernorm", False),
+            Constants(head_dim=None),
+        ),
+        rules(
+            ("embedding.weight", "transformer.word_embeddings.weight"),
+            ("head.weight", "lm_head.weight"),
+            ("body.layers.0.norm.{p}", "transformer.word_embeddings_layernorm.{p}"),
+            ("body.norm.{p}", "transformer.ln_f.{p}"),
+            (BLOCK + "norms.0.{p}", LAYER + "input_layernorm.{p}"),
+            (BLOCK + "norms.1.{p}", LAYER + "post_attention_layernorm.{p}"),
+            (BLOCK + "layers.0.projection.qkv.{p}", LAYER + "self_attention.query_key_value.{p}", ByHead()),
+            (BLOCK + "layers.0.aggregation.linear.{p}", LAYER + "self_attention.dense.{p}"),
+            (BLOCK + "layers.1.up.{p}", LAYER + "mlp.dense_h_to_4h.{p}"),
+            (BLOCK + "layers.1.down.{p}", LAYER + "mlp.dense_4h_to_h.{p}"),
+        ),
+        prefix="transformer.",
+        length_key="seq_length",
+        unread=frozenset({"slow_but_exact", "masked_softmax_fusion", "bias_dropout_fusion", "unk_token_id"}),
+    ),
+)
