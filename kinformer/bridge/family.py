@@ -18,6 +18,7 @@ from kinformer.checkpoint.weights_file import tensors_of
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.keywords import name_of, signature
 from kinformer.core.quote import quote
+from kinformer.core.warn import warn
 
 # keys that change no result of a trained model: names, dates, how transformers stores, trains or prints
 UNREAD = frozenset(
@@ -55,6 +56,7 @@ class Family:
     length_key: name of the key with the longest row of the training; None if a setting reads it.
     unread: further keys of the config that change no result.
     spare: regular expressions of names of tensors that are no weights, such as masks.
+    head: first parts of the names of our tensors that models which were saved without a head lack.
     """
 
     kind: str
@@ -66,6 +68,7 @@ class Family:
     length_key: str | None = None
     unread: frozenset[str] = frozenset()
     spare: tuple[str, ...] = ()
+    head: tuple[str, ...] = ()
 
     def read(self, config: Config) -> dict[str, Any]:
         """Return the keywords of the member for a foreign config.
@@ -120,8 +123,15 @@ class Family:
         theirs = {start + name: tensor for name, tensor in tensors.items()}
         made: dict[str, Tensor] = {}
         used: set[str] = set()
-        for place in places(model, list(ours), self.tensors):
+        every = list(places(model, list(ours), self.tensors))
+        is_head = {place.name for place in every if place.name.startswith(self.head)} if self.head else set()
+        if is_head and not any(name in theirs for place in every if place.name in is_head for name in place.theirs):
+            warn(f"the weights have no head, so this model of type {self.kind} gives hidden states, but no predictions")
+            made = {name: ours[name] for name in is_head}
+        for place in every:
             missing = [name for name in place.theirs if name not in theirs]
+            if missing and place.name in made:
+                continue
             if missing:
                 raise CheckpointError(f"the weights lack {missing[0]}, which a model of type {self.kind} has")
             tensor = place.form.join([theirs[name] for name in place.theirs], place.owner).contiguous()

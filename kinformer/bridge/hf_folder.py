@@ -17,6 +17,7 @@ from kinformer.checkpoint.model_files import (
     is_foreign,
     read_config,
 )
+from kinformer.checkpoint.tokenizer import Tokenizer
 from kinformer.checkpoint.tokenizer_choice import read_tokenizer
 from kinformer.checkpoint.weights_file import load_tensors, read_tensors
 from kinformer.core.from_json import from_json
@@ -49,12 +50,23 @@ def load_folder(folder: Path) -> Any:
     config = read_config(folder / CONFIG)
     try:
         family = family_of(config.get("model_type"))
-        model = build(family, config, read_weights(folder))
+        tokenizer = read_tokenizer(folder / TOKENIZER) if (folder / TOKENIZER).is_file() else None
+        model = build(family, _special_tokens(folder, tokenizer) | config, read_weights(folder))
     except CheckpointError as error:
         raise CheckpointError(f"{folder}: {error}") from error
-    if (folder / TOKENIZER).is_file():
-        model.tokenizer = read_tokenizer(folder / TOKENIZER)
+    model.tokenizer = tokenizer
     return model
+
+
+def _special_tokens(folder: Path, tokenizer: Tokenizer | None) -> dict[str, int]:
+    """Return the id of the mask token, as a key of the config; empty if the folder names none."""
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        if tokenizer is not None and (folder / name).is_file():
+            token = read_config(folder / name).get("mask_token")
+            token = token.get("content") if isinstance(token, dict) else token
+            if token is not None and (number := tokenizer.backend.token_to_id(token)) is not None:
+                return {"mask_token_id": number}
+    return {}
 
 
 def build(family: Family, config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Any:

@@ -15,8 +15,6 @@ from kinformer.models.segments import segments as segments_of
 from kinformer.nn.biases.relative_segment import RelativeSegment
 from kinformer.nn.initialise import Scheme, at_width, initialise
 
-EPS = 1e-12
-
 
 @member(cost="L**2", recipe=Recipe(lr=5e-4), needs={"length": "position=learned", "kinds": "segments=none"})
 def bert(
@@ -34,6 +32,9 @@ def bert(
     init: Scheme = "truncated_normal",
     vocab: int = 256,
     dropout: float = 0.0,
+    hidden: int | None = None,
+    mask: int | None = None,
+    eps: float = 1e-12,
 ) -> MLM:
     """BERT (Devlin et al., 2018, arXiv:1810.04805): a post-norm encoder with full attention.
 
@@ -59,21 +60,33 @@ def bert(
         initialisation of the other encoders here.
     vocab: vocabulary size, in tokens.
     dropout: dropout probability of embeddings, attention weights and sublayer outputs.
+    hidden: width of the feed-forward layers; 4 d if None.
+    mask: id of masked tokens, if it is one of the tokens, such as 103 in BERT's published vocabulary; `vocab` if None.
+    eps: epsilon of the norms.
     """
-    wiring = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout, eps=EPS)
+    wiring = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout, eps=eps)
     options: dict[str, Any] = {"kinds": kinds}
     if segments is not None:
         options = {"kinds": 1, "segment": partial(segments_of, unit=check_option("segments", segments, Unit))}
     bias = None if segments is None else partial(RelativeSegment, heads, wiring.width)
-    body = encoder(wiring, depth, pattern, dropout, check_at_least("drawn", drawn, 0), bias)
+    body = encoder(wiring, depth, pattern, dropout, check_at_least("drawn", drawn, 0), bias, hidden)
     model = MLM(
-        vocab, d, body, position=wiring.added_position(), scale=wiring.scale, eps=EPS, dropout=dropout, **options
+        vocab,
+        d,
+        body,
+        position=wiring.added_position(),
+        scale=wiring.scale,
+        eps=eps,
+        dropout=dropout,
+        mask=mask,
+        **options,
     )
     return initialise(model, init, std=at_width(0.02, 768, d))
 
 
 EXAMPLES = (
     lambda: bert(d=16, depth=2, heads=2, length=64, vocab=11),
+    lambda: bert(d=16, depth=1, heads=2, length=64, hidden=24, kinds=0, mask=3, eps=1e-5, vocab=11),
     Example(
         lambda: bert(d=16, depth=2, heads=2, pattern="Band(0)", drawn=2, length=64, vocab=11),
         {"learns": "each token reads only itself and random keys, which are at a different distance for each token"},

@@ -6,7 +6,6 @@ from kinformer.core.checks import check_at_least
 from kinformer.core.discover import member
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.training_recipe import Recipe
-from kinformer.members.bert import EPS
 from kinformer.members.support.wiring import Norms, Wiring
 from kinformer.models.mlm import MLM
 from kinformer.nn.attention import Attention
@@ -78,7 +77,7 @@ def clustered_transformer(
     vocab: vocabulary size, in tokens.
     dropout: dropout probability of embeddings, attention weights and sublayer outputs.
     """
-    wiring = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout, eps=EPS)
+    wiring = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout, eps=1e-12)
 
     def mechanism(n: int) -> Mechanism:
         means = HammingKMeans(
@@ -92,7 +91,7 @@ def clustered_transformer(
     projected = [Attention(QKV(d, heads, head_dim=wiring.width), clustering) for clustering in mechanisms]
     body = wiring.stack(wiring.block(attention, MLP(d)) for attention in projected)
     return MLM(
-        vocab, d, body, position=wiring.added_position(), scale=wiring.scale, kinds=kinds, eps=EPS, dropout=dropout
+        vocab, d, body, position=wiring.added_position(), scale=wiring.scale, kinds=kinds, eps=1e-12, dropout=dropout
     )
 
 

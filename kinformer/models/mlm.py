@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import kinformer as kf
 from kinformer.core.batch import TokenBatch
+from kinformer.core.checks import check_in_range
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.loss import Loss, masked_mean, sum_over_layers, token_nll, weighted_loss
 from kinformer.core.mechanism import NoState
@@ -29,8 +30,8 @@ class MLM(Encoder):
     """Masked language model: an encoder that predicts masked tokens from both sides.
 
     Choose it to learn representations of text; choose `LM` to generate text. It chooses 15% of the tokens. Of these,
-    80% are replaced by the id `mask`, 10% by a random token, and 10% stay unchanged. The id `mask` is equal to `vocab`
-    and is never predicted. The loss is over the chosen tokens. -1 is padding, at the ends of a row only.
+    80% are replaced by the id `mask`, 10% by a random token, and 10% stay unchanged. By default the id `mask` is equal
+    to `vocab` and is never predicted. The loss is over the chosen tokens. -1 is padding, at the ends of a row only.
 
     In training, the choice follows from the row's tokens and from `progress`, so it does not depend on other rows.
     Without `progress` it is random like dropout, seeded by `torch.manual_seed`. In eval mode, and in `judge`, the
@@ -42,6 +43,7 @@ class MLM(Encoder):
         gets the numbers as the label "segment", and `kinds` selects vectors by them. In training the function gets the
         original text, so a segment is known even if its end is hidden. When a trained model fills in gaps, the function
         gets the text with the gaps.
+    mask: id of masked tokens, if it is one of the tokens, as in BERT's published vocabulary; by default `vocab`.
     of_read: True passes the tokens after masking to `segment`, for segments that depend on the model's input.
 
     Errors: NoState from `start`; ValueError for a weight in `penalties` of a loss that no part reports.
@@ -53,12 +55,21 @@ class MLM(Encoder):
     tops: ClassVar[tuple[str, ...]] = ("transform", "head")
 
     def __init__(
-        self, vocab: int, d: int, body: Layer, *, segment: Segment | None = None, of_read: bool = False, **kwargs: Any
+        self,
+        vocab: int,
+        d: int,
+        body: Layer,
+        *,
+        mask: int | None = None,
+        segment: Segment | None = None,
+        of_read: bool = False,
+        **kwargs: Any,
     ):
-        super().__init__(vocab, d, body, **kwargs)
-        self.segment, self.of_read, self.mask = segment, of_read, vocab
+        super().__init__(vocab, d, body, extra=1 if mask is None else 0, **kwargs)
+        self.segment, self.of_read = segment, of_read
+        self.mask = vocab if mask is None else int(check_in_range("mask", mask, 0, vocab - 1))
         self.transform = nn.Sequential(nn.Linear(d, d), nn.GELU(), LayerNorm(d, eps=self.norm.eps))
-        self.head = nn.Linear(d, vocab + 1)
+        self.head = nn.Linear(d, self.embedding.num_embeddings)
         nn.init.zeros_(self.head.bias)
         self.head.weight = self.embedding.weight
 

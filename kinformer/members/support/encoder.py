@@ -19,6 +19,7 @@ def encoder(
     dropout: float,
     random_keys: int = 0,
     bias: Callable[[], Bias] | None = None,
+    hidden: int | None = None,
 ) -> Stack:
     """Build a stack of `depth` encoder blocks.
 
@@ -28,10 +29,11 @@ def encoder(
     dropout: dropout probability of attention weights.
     random_keys: number of random keys that each head of each block reads in addition.
     bias: function that makes a further bias of attention scores, in addition to the bias of positions.
+    hidden: width of the feed-forward layers; 4 d if None.
     """
     patterns: tuple[str | Pattern, ...] = one_per_layer("pattern", pattern, depth)
     attentions = [wiring.attention(pattern, dropout=dropout, bias=bias and bias()) for pattern in patterns]
-    blocks: list[Layer] = [wiring.block(attention, MLP(wiring.d)) for attention in attentions]
+    blocks: list[Layer] = [wiring.block(attention, MLP(wiring.d, hidden)) for attention in attentions]
     return wiring.stack(
         [RandomKeys(block, random_keys, seed=n) for n, block in enumerate(blocks)] if random_keys else blocks
     )

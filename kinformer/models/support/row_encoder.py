@@ -21,7 +21,8 @@ START = 0.02  # standard deviation of initial embeddings, as in BERT
 class Encoder(Model):
     """Base class of bidirectional encoders: embeds tokens as BERT does and passes them to a body.
 
-    The embedding has one more id than there are tokens: `vocab`, which a subclass can use, such as for masked tokens.
+    The embedding has `extra` more ids than there are tokens, from `vocab` on, which a subclass can use, such as for
+    masked tokens.
 
     vocab: number of tokens; a byte model has 256.
     d: width of the body.
@@ -33,6 +34,7 @@ class Encoder(Model):
     eps: epsilon of the norms.
     dropout: dropout probability of the embedded tokens.
     penalties: weights of the body's auxiliary losses, keyed by the last part of their names.
+    extra: number of ids after the tokens.
 
     Errors: ValueError for a weight in `penalties` of a loss that no part reports.
     Source: Devlin et al., 2018, arXiv:1810.04805.
@@ -50,11 +52,12 @@ class Encoder(Model):
         eps: float = 1e-12,
         dropout: float = 0.0,
         penalties: Mapping[str, Weight] | None = None,
+        extra: int = 1,
     ):
         super().__init__()
         self.vocab, self.d, self.scale = check_at_least("vocab", vocab, 1), check_at_least("d", d, 1), scale
         self.dropout = check_probability("dropout", dropout)
-        self.embedding = nn.Embedding(vocab + 1, d)
+        self.embedding = nn.Embedding(vocab + check_at_least("extra", extra, 0), d)
         nn.init.normal_(self.embedding.weight, std=START)
         self.position = check_optional_part("position", position, Position, "a position, such as Learned(d)")
         self.body = check_part("body", body, Layer, "a layer, such as Stack([...])")

@@ -1,0 +1,87 @@
+"""Encoders of transformers, read and written: equal logits, padding, segment types, and the way back."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+import kinformer as kf
+from kinformer.bridge.family import families
+from kinformer.checkpoint.model_files import CheckpointError
+from tests.bridge.test_hf_folder import changed
+from tests.parity.peers import agree, shaken
+
+VOCAB = 19
+BERT = {
+    "vocab_size": VOCAB,
+    "hidden_size": 24,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 96,
+    "max_position_embeddings": 34,
+}
+ODD = {"intermediate_size": 30, "layer_norm_eps": 1e-2, "type_vocab_size": 3}
+DISTIL = {"vocab_size": VOCAB, "dim": 24, "n_layers": 3, "n_heads": 4, "hidden_dim": 30, "max_position_embeddings": 34}
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "bert": ("bert", BERT),
+    "bert, odd": ("bert", {**BERT, **ODD}),
+    "roberta": ("roberta", {**BERT, "type_vocab_size": 1}),
+    "roberta, odd": ("roberta", {**BERT, **ODD}),
+    "distilbert": ("distilbert", DISTIL),
+}
+
+
+def peer(case: str) -> Any:
+    kind, keys = CASES[case]
+    config = transformers.AutoConfig.for_model(kind, **{"initializer_range": 0.3, **keys})
+    return shaken(transformers.AutoModelForMaskedLM.from_config(config).to(torch.float64).eval())
+
+
+def test_every_family_of_encoders_has_a_case() -> None:
+    encoders = {kind for kind, family in families().items() if family.architecture.endswith("MaskedLM")}
+    assert encoders == {kind for kind, _ in CASES.values()}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_logits_and_segment_types_are_equal_and_the_model_is_written(case: str, tmp_path: Path) -> None:
+    theirs = peer(case)
+    theirs.save_pretrained(tmp_path)
+    ours = kf.load(tmp_path)
+    tokens = torch.randint(2, VOCAB, (3, 17))
+    tokens[1, 12:] = tokens[2, 9:] = -1
+    real = tokens >= 0
+    read: dict[str, Any] = {"input_ids": tokens.clamp_min(1), "attention_mask": real.long()}
+    segment = (torch.arange(17) > torch.tensor([[4], [9], [16]])).long()
+    ctx = kf.Context.of_sequence(torch.zeros(3, 17, 1), real)
+    if ours.kind is not None and ours.kind.num_embeddings > 1:
+        read["token_type_ids"], ctx = segment, ctx.replace(labels={"segment": segment})
+    want = theirs(**read).logits
+    agree(ours.logits(tokens, None, ctx).y[real], want[real])
+    family = families()[CASES[case][0]]
+    config = family.write({**ours.member.defaults, **ours.member.keywords})
+    again = transformers.AutoConfig.for_model(**{key: value for key, value in config.items() if key != "architectures"})
+    model = getattr(transformers, family.architecture)._from_config(again).to(torch.float64).eval()
+    found = model.load_state_dict(family.split(ours), strict=False)
+    tied = ("decoder.bias", "decoder.weight", "projector.weight")
+    assert not found.unexpected_keys and all(name.endswith(tied) for name in found.missing_keys)
+    agree(model(**read).logits[real], want[real])
+
+
+def test_a_model_without_its_head_gives_hidden_states(tmp_path: Path) -> None:
+    theirs = peer("bert")
+    theirs.bert.save_pretrained(tmp_path)
+    with pytest.warns(UserWarning, match="have no head, so this model of type bert gives hidden states"):
+        ours = kf.load(tmp_path)
+    tokens = torch.randint(2, VOCAB, (3, 17))
+    ctx = kf.Context.of_sequence(torch.zeros(3, 17, 1))
+    hidden = ours.body(ours.embed_tokens(tokens, ctx), None, ctx).y
+    agree(hidden, theirs.bert(tokens).last_hidden_state)
+
+
+def test_another_activation_is_refused(tmp_path: Path) -> None:
+    peer("bert").save_pretrained(tmp_path)
+    changed(tmp_path, hidden_act="relu")
+    with pytest.raises(CheckpointError, match="hidden_act='relu', which kinformer does not read: expected 'gelu'"):
+        kf.load(tmp_path)
