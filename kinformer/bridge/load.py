@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from kinformer.bridge.gguf_file import load_gguf
 from kinformer.bridge.hf_folder import is_hf_folder, load_folder
 from kinformer.checkpoint import checkpoint
 from kinformer.core.keyword_hints import hint_keywords
@@ -29,6 +30,9 @@ def load(folder: str | Path, member: Callable[..., Any] | None = None, paths: Ma
     another shape. CheckpointError also for a key of a foreign config that changes results and is not understood.
     MemberNeeded if `member` is required and None.
     """
-    if is_hf_folder(Path(folder)):
-        return load_folder(Path(folder))
+    path = Path(folder)
+    if path.suffix == ".gguf":
+        return load_gguf(path)
+    if is_hf_folder(path):
+        return load_folder(path)
     return checkpoint.load(folder, member, paths)

@@ -176,11 +176,11 @@ def _check_path(where: str, advice: str, name: str) -> None:
 def trained_model(folder: Path | None) -> Path | None:
     """Check that a folder holds a model.
 
-    folder: the folder; None is accepted.
+    folder: the folder, or a .gguf file; None is accepted.
 
     Errors: UserError.
     """
-    if folder is not None:
+    if folder is not None and not (folder.suffix == ".gguf" and folder.is_file()):
         with from_user(OSError, CheckpointError):
             if not folder.exists() and static_source.member_stub(str(folder)) is not None:
                 train = f"kinformer train {folder} --data text=stdlib --minutes 3 --out runs/{folder}"

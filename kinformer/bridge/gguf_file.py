@@ -1,0 +1,182 @@
+"""GGUF files of llama.cpp: config, dequantised weights and tokenizer in one file."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kinformer.bridge.family import family_of
+from kinformer.bridge.hf_folder import build
+from kinformer.checkpoint.model_files import CheckpointError
+from kinformer.checkpoint.tokenizer import Tokenizer
+from kinformer.core.missing_path import missing_path
+from kinformer.core.quote import quote
+from kinformer.core.warn import warn
+
+KEYS = {  # keys of GGUF after the name of the architecture, and of transformers
+    "block_count": "num_hidden_layers",
+    "context_length": "max_position_embeddings",
+    "embedding_length": "hidden_size",
+    "feed_forward_length": "intermediate_size",
+    "attention.head_count": "num_attention_heads",
+    "attention.head_count_kv": "num_key_value_heads",
+    "attention.key_length": "head_dim",
+    "attention.layer_norm_rms_epsilon": "rms_norm_eps",
+    "rope.freq_base": "rope_theta",
+    "vocab_size": "vocab_size",
+}
+REPEATED = ("attention.value_length", "rope.dimension_count")  # must be equal to the width of a head
+TENSORS = {  # names of GGUF and of transformers, without ".weight" and ".bias"
+    "token_embd": "model.embed_tokens",
+    "output_norm": "model.norm",
+    "output": "lm_head",
+    "attn_norm": "input_layernorm",
+    "ffn_norm": "post_attention_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+ARCHITECTURES = ("llama", "qwen2", "qwen3")
+LETTERS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
+SPACES = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+SPLITS = {  # patterns by which byte-level tokenizers cut a text before they merge letters; "" is GPT-2's own
+    "gpt-2": "",
+    "smollm": "",
+    "llama-bpe": rf"{LETTERS}|\p{{N}}{{1,3}}|{SPACES}",
+    "qwen2": rf"{LETTERS}|\p{{N}}|{SPACES}",
+}
+SINGLE_DIGITS = ("smollm",)
+CONTROL = 3  # the type of tokens such as the end of a text
+
+
+def load_gguf(path: Path) -> Any:
+    """Return the model of a GGUF file, in eval mode, with its weights dequantised to float32.
+
+    Llama, Mistral, Qwen2 and Qwen3 are read. The model has the file's tokenizer if it is byte-level BPE with a known
+    way to cut texts; otherwise it has none, and a warning says so.
+
+    path: the file.
+
+    Errors: ImportError without the package gguf; FileNotFoundError; CheckpointError, in one line, for a damaged file,
+    another architecture, or a key that changes results and is not understood.
+    """
+    try:
+        from gguf import GGUFReader
+        from gguf.quants import dequantize
+    except ImportError as error:
+        raise ImportError(
+            f"{path} needs the package gguf, which is not installed; pip install 'kinformer[hf]'"
+        ) from error
+    if not path.is_file():
+        raise FileNotFoundError(missing_path(path))
+    try:
+        file = GGUFReader(path)
+        facts = {name: field.contents() for name, field in file.fields.items()}
+    except Exception as error:  # the package raises what the first wrong byte leads to
+        raise CheckpointError(f"{path} is damaged or no GGUF file: {error}") from error
+    try:
+        config = _config(facts)
+        weights = {}
+        for part in file.tensors:
+            try:
+                numbers = dequantize(part.data, part.tensor_type)
+            except NotImplementedError as error:
+                raise CheckpointError(
+                    f"{part.name} is quantised as {part.tensor_type.name}, which the package gguf cannot read"
+                ) from error
+            weights[part.name] = torch.from_numpy(numbers.copy())
+        config["tie_word_embeddings"] = "output.weight" not in weights
+        model = build(family_of(config["model_type"]), config, _renamed(weights, config))
+    except CheckpointError as error:
+        raise CheckpointError(f"{path}: {error}") from error
+    model.tokenizer = _tokenizer(facts, path)
+    return model
+
+
+def _config(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config of transformers for the facts of a GGUF file."""
+    kind = facts.get("general.architecture")
+    if kind not in ARCHITECTURES:
+        raise CheckpointError(
+            f"the architecture {quote(kind)} is not read from GGUF, only {', '.join(ARCHITECTURES)}; give the folder "
+            "of the original model"
+        )
+    own = {name.removeprefix(f"{kind}."): value for name, value in facts.items() if name.startswith(f"{kind}.")}
+    width = own.get("attention.key_length", own.get("embedding_length", 0) // own.get("attention.head_count", 1))
+    for name, value in own.items():
+        if name not in KEYS and not (name in REPEATED and value == width):
+            raise CheckpointError(f"the file has {kind}.{name}={quote(value)}, which kinformer does not read")
+    config: dict[str, Any] = {theirs: own[name] for name, theirs in KEYS.items() if name in own}
+    config.setdefault("vocab_size", len(facts.get("tokenizer.ggml.tokens", ())))
+    config.setdefault("num_key_value_heads", config.get("num_attention_heads"))
+    return {"model_type": kind, "head_dim": width, **config}
+
+
+def _renamed(weights: Mapping[str, Tensor], config: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return tensors by the names of transformers, with the dimensions of Llama's heads in its order.
+
+    llama.cpp stores pairs of dimensions that rotate together side by side; transformers stores them half a head apart.
+    """
+    renamed = {}
+    for name, tensor in weights.items():
+        *block, part, kind = name.split(".")
+        if part not in TENSORS:
+            raise CheckpointError(f"the file has the tensor {name}, which kinformer does not read")
+        if config["model_type"] == "llama" and part in ("attn_q", "attn_k"):
+            pairs = tensor.unflatten(0, (-1, config["head_dim"] // 2, 2))
+            tensor = pairs.transpose(1, 2).reshape(tensor.shape)
+        layer = f"model.layers.{block[1]}." if block else ""
+        renamed[f"{layer}{TENSORS[part]}.{kind}"] = tensor
+    return renamed
+
+
+def _tokenizer(facts: Mapping[str, Any], path: Path) -> Tokenizer | None:
+    """Return the tokenizer of a GGUF file; None, with a warning, for a kind that is not read."""
+    kind, cut = facts.get("tokenizer.ggml.model"), facts.get("tokenizer.ggml.pre")
+    if kind is None:
+        return None
+    if kind != "gpt2" or cut not in SPLITS:
+        warn(
+            f"the tokenizer of {path.name} is not read (model {quote(kind)}, pre {quote(cut)}); give one with "
+            "model.tokenizer = TOKENIZER"
+        )
+        return None
+    tokens = facts["tokenizer.ggml.tokens"]
+    types = facts.get("tokenizer.ggml.token_type", [1] * len(tokens))
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    added = [
+        {"id": number, "content": token, **flags}
+        for number, (token, type_) in enumerate(zip(tokens, types, strict=True))
+        if type_ == CONTROL
+    ]
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": not SPLITS[cut]}
+    steps: list[dict[str, Any]] = [{"type": "Digits", "individual_digits": True}] if cut in SINGLE_DIGITS else []
+    if SPLITS[cut]:
+        steps.append({"type": "Split", "pattern": {"Regex": SPLITS[cut]}, "behavior": "Isolated", "invert": False})
+    return Tokenizer(
+        json.dumps(
+            {
+                "version": "1.0",
+                "added_tokens": added,
+                "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*steps, level]},
+                "decoder": level,
+                "model": {
+                    "type": "BPE",
+                    "vocab": {token: number for number, token in enumerate(tokens)},
+                    "merges": facts["tokenizer.ggml.merges"],
+                    "byte_fallback": False,
+                    "ignore_merges": cut == "llama-bpe",
+                },
+            }
+        ),
+        str(path),
+    )

@@ -1,0 +1,126 @@
+"""GGUF files: equal logits with the dequantised weights in transformers, the tokenizer, and what is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import torch
+import transformers
+from gguf import GGMLQuantizationType, GGUFWriter
+from gguf.quants import dequantize, quantize
+
+import kinformer as kf
+from kinformer.checkpoint.model_files import CheckpointError
+from kinformer.cli.__main__ import run
+from tests.parity.peers import agree, shaken
+
+NAMES = {
+    "model.embed_tokens": "token_embd",
+    "model.norm": "output_norm",
+    "lm_head": "output",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+TOKENS = ["<|end|>", *LETTERS, "Ġ", "t" + "h", "the", "0", "1", "2"]
+Q8 = GGMLQuantizationType.Q8_0
+
+
+def peer(kind: str) -> Any:
+    config = transformers.AutoConfig.for_model(
+        kind,
+        vocab_size=len(TOKENS),
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=96,
+        rms_norm_eps=1e-2,
+        rope_parameters={"rope_type": "default", "rope_theta": 77.0},
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=None,
+        tie_word_embeddings=False,
+    )
+    return shaken(transformers.AutoModelForCausalLM.from_config(config).eval())
+
+
+def write(path: Path, model: Any, kind: str, quantised: bool = False, pre: str = "smollm", **keys: Any) -> None:
+    """Write a model as llama.cpp's converter does; quantised matrices replace those of the model."""
+    config, file = model.config, GGUFWriter(path, kind)
+    file.add_block_count(config.num_hidden_layers)
+    file.add_context_length(50)
+    file.add_embedding_length(config.hidden_size)
+    file.add_feed_forward_length(config.intermediate_size)
+    file.add_head_count(config.num_attention_heads)
+    file.add_head_count_kv(config.num_key_value_heads)
+    file.add_layer_norm_rms_eps(config.rms_norm_eps)
+    file.add_rope_freq_base(77.0)
+    file.add_tokenizer_model("gpt2")
+    file.add_tokenizer_pre(pre)
+    file.add_token_list(TOKENS)
+    file.add_token_types([3] + [1] * (len(TOKENS) - 1))
+    file.add_token_merges(["t h", "th e"])
+    for name, value in keys.items():
+        file.add_float32(f"{kind}.{name.replace('__', '.')}", value)
+    for name, weight in model.state_dict().items():
+        *_, part, end = name.split(".")
+        numbers = weight.numpy()
+        heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}.get(part)
+        if kind == "llama" and heads is not None:
+            halves = numbers.reshape(heads, 2, numbers.shape[0] // heads // 2, *numbers.shape[1:])
+            numbers = numpy.ascontiguousarray(halves.swapaxes(1, 2).reshape(numbers.shape))
+        layer, _, rest = name.removeprefix("model.layers.").partition(".")
+        theirs = f"blk.{layer}.{NAMES[rest.rpartition('.')[0]]}" if "layers" in name else NAMES[name.rpartition(".")[0]]
+        if quantised and part in ("gate_proj", "v_proj"):
+            packed = quantize(numbers, Q8)
+            weight.copy_(torch.from_numpy(dequantize(packed, Q8)))
+            file.add_tensor(f"{theirs}.{end}", packed, raw_dtype=Q8)
+        else:
+            file.add_tensor(f"{theirs}.{end}", numbers)
+    file.write_header_to_file()
+    file.write_kv_data_to_file()
+    file.write_tensors_to_file()
+    file.close()
+
+
+@pytest.mark.parametrize(("kind", "quantised"), [("llama", True), ("qwen2", False)])
+def test_logits_and_tokenizer(kind: str, quantised: bool, tmp_path: Path) -> None:
+    theirs, path = peer(kind), tmp_path / "model.gguf"
+    write(path, theirs, kind, quantised)
+    ours = kf.load(path)
+    tokens = torch.randint(0, len(TOKENS), (2, 17))
+    agree(ours.logits(tokens).y, theirs(tokens).logits)
+    assert ours.trained_length == 50 and ours.tokenizer.encode("<|end|>the 12") == [0, 29, 27, 31, 32]
+    kf.save(ours, tmp_path / "ours")
+    assert torch.equal(kf.load(tmp_path / "ours").logits(tokens).y, ours.logits(tokens).y)
+    assert run(["generate", str(path), "--prompt", "the", "--tokens", "2"]) == 0
+
+
+def test_a_tokenizer_that_is_not_read_is_warned_of(tmp_path: Path) -> None:
+    write(tmp_path / "model.gguf", peer("llama"), "llama", pre="tekken")
+    with pytest.warns(UserWarning, match=r"tokenizer of model.gguf is not read \(model 'gpt2', pre 'tekken'\)"):
+        assert kf.load(tmp_path / "model.gguf").tokenizer is None
+
+
+def test_damaged_and_unknown_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    with pytest.raises(FileNotFoundError):
+        kf.load(path)
+    path.write_bytes(b"GGUF\x03\x00")
+    with pytest.raises(CheckpointError, match="is damaged or no GGUF file"):
+        kf.load(path)
+    write(path, peer("llama"), "llama", rope__scaling__factor=2.0)
+    with pytest.raises(CheckpointError, match=r"has llama.rope.scaling.factor=2.0, which kinformer does not read"):
+        kf.load(path)
+    write(path, peer("llama"), "mamba")
+    with pytest.raises(CheckpointError, match="architecture 'mamba' is not read from GGUF, only llama, qwen2"):
+        kf.load(path)
