@@ -70,8 +70,7 @@ def load_gguf(path: Path) -> Any:
     another architecture, or a key that changes results and is not understood.
     """
     try:
-        from gguf import GGUFReader
-        from gguf.quants import dequantize
+        from gguf import GGUFReader, quants
     except ImportError as error:
         raise ImportError(
             f"{path} needs the package gguf, which is not installed; pip install 'kinformer[hf]'"
@@ -88,7 +87,7 @@ def load_gguf(path: Path) -> Any:
         weights = {}
         for part in file.tensors:
             try:
-                numbers = dequantize(part.data, part.tensor_type)
+                numbers = quants.dequantize(part.data, part.tensor_type)
             except NotImplementedError as error:
                 raise CheckpointError(
                     f"{part.name} is quantised as {part.tensor_type.name}, which the package gguf cannot read"

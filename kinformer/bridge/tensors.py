@@ -57,8 +57,8 @@ class Stacked(Form):
 class TensorRule(NamedTuple):
     """One line of a tensor table.
 
-    ours: name of our tensor, with {n} for the number of a layer and {p} for "weight" or "bias". {n+1} stands for the
-        number of a layer that is {n} in the foreign names.
+    ours: name of our tensor, with {n} for the number of a layer and {p} for "weight" or "bias". A layer {n+1} of ours
+        is {n} in the foreign names.
     theirs: names of the foreign tensors, with the same placeholders.
     form: the way in which they make ours.
     """
