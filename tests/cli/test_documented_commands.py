@@ -7,6 +7,7 @@ fails the test.
 """
 
 import csv
+import json
 import os
 import re
 import shlex
@@ -19,9 +20,13 @@ from typing import Any
 import numpy
 import pytest
 from jaxtyping import config
+from safetensors.torch import save_file
 from torch import nn
 
+from kinformer.bridge.family import native
+from kinformer.checkpoint.tokenizer_choice import train_tokenizer
 from kinformer.cli.__main__ import COMMANDS, run
+from kinformer.members.gpt import gpt
 from tests.cli.folders import folder
 
 ROOT = Path(__file__).parents[2]
@@ -122,6 +127,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         "clone": ("behaviour_cloning", {"context": 3, "states": 3, "actions": 1, "discrete": False}),
         "mine/mine": ("mine.py:mine", {}),
     }
+    write_hf_folder(Path("HF_FOLDER"))
     for name, (member, keywords) in runs.items():
         folder(root / "runs" / name, member, **keywords)
     for words in (
@@ -137,6 +143,17 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def python_blocks() -> list[str]:
     return re.findall(r"```python\n(.*?)```", PAGES[0].read_text("utf-8"), re.DOTALL)
+
+
+def write_hf_folder(path: Path) -> None:
+    """A GPT-2 as transformers writes it."""
+    tokenizer = train_tokenizer(["the cat sat on the mat. "], 280)
+    model = gpt(d=16, depth=1, heads=2, length=64, vocab=tokenizer.size)
+    family, config = native(model)
+    path.mkdir()
+    (path / "config.json").write_text(json.dumps(config))
+    (path / "tokenizer.json").write_text(tokenizer.text)
+    save_file(family.split(model), path / "model.safetensors")
 
 
 def write_series(path: Path) -> None:
