@@ -55,10 +55,11 @@ def tour(
     from kinformer.lab.data.text import TextData
     from kinformer.lab.member_choice import parse_member_text
     from kinformer.lab.tour.tour import CONTENDERS, plan_tour, take_tour
-    from kinformer.pages.tour import PAGE, verdicts, write_tour
+    from kinformer.pages.tour import PAGE, is_tour, verdicts, write_tour
 
     if (out / PAGE).exists() and not overwrite:
-        raise UserError(f"{out} holds an earlier tour, which would be overwritten. Give another --out, or --overwrite")
+        found = "an earlier tour" if is_tour(out / PAGE) else f"a file {PAGE}"
+        raise UserError(f"{out} holds {found}, which would be overwritten. Give another --out, or --overwrite")
     for contender in CONTENDERS:
         refuse_occupied(out / contender.name, parse_member_text(contender.member).build(seed), overwrite)
     with from_user(ValueError, OSError, ImportError), print_warnings():
@@ -70,7 +71,7 @@ def tour(
         make_folder(out)
         plan = plan_tour(text, minutes, seed)
         print(plan, file=sys.stderr)
-        with progress("tour", round(plan.total), "seconds") as on_progress:
+        with progress("tour", round(plan.total), "seconds", recent=None) as on_progress:
             results = take_tour(text, plan, out, seed, on_progress)
         page = write_tour(results, out)
     for sentence in verdicts(results):

@@ -88,6 +88,7 @@ def svg(plot: Plot) -> str:
         "svg.fonttype": "none",
         "svg.hashsalt": plot.xlabel + plot.ylabel,
         "font.size": 9,
+        "legend.frameon": False,  # its white box would hide the text colour of a dark page
         **dict.fromkeys(INKED, INK),
     }
     with matplotlib.rc_context(settings):

@@ -31,6 +31,7 @@ from kinformer.pages.pictures.support.svg_picture import panel_svg
 from kinformer.pages.plots import COLOURS, colour, svg
 
 PAGE = "index.html"
+TITLE = "kinformer: a tour"
 SIZE = 24  # tokens of a drawing
 SURPRISING = 8.0  # bits of the darkest token: a guess among 256 bytes
 STYLE = """
@@ -131,7 +132,6 @@ def write_tour(results: TourResults, folder: Path) -> Path:
     results: the results of the tour.
     folder: the folder of the tour.
     """
-    title = "kinformer: a tour"
     body = "".join(
         (
             *_lead(results),
@@ -143,8 +143,16 @@ def write_tour(results: TourResults, folder: Path) -> Path:
         )
         + tuple(_next(folder, results))
     )
-    write(folder / PAGE, html_page(title, body, STYLE))
+    write(folder / PAGE, html_page(TITLE, body, STYLE))
     return folder / PAGE
+
+
+def is_tour(page: Path) -> bool:
+    """Return whether an HTML file is the page of a tour.
+
+    page: the file.
+    """
+    return f"<title>{TITLE}</title>".encode() in page.read_bytes()
 
 
 def verdicts(results: TourResults) -> list[str]:

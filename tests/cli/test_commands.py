@@ -419,13 +419,17 @@ def test_a_signal_anywhere_is_said_in_a_line(
     assert run(["list"]) == code and capsys.readouterr().err == "kinformer: stopped\n"
 
 
+@pytest.mark.parametrize(
+    ("recent", "left"),
+    [(20, "33:20"), (None, "17:30")],  # 100 times 20 s, or 10.5 s on average
+)
 def test_how_long_is_left_follows_the_last_pace_and_something_is_said_at_once(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    recent: int | None, left: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = [0.0]
     monkeypatch.setattr("kinformer.cli.support.progress_bar.monotonic", lambda: now[0])
     monkeypatch.setattr("kinformer.cli.support.progress_bar.SILENT", 0.01)
-    with progress("writing", 200, "texts") as on_progress:
+    with progress("writing", 200, "texts", recent) as on_progress:
         for _ in range(500):
             sleep(0.01)
             if error := capsys.readouterr().err:
@@ -435,7 +439,7 @@ def test_how_long_is_left_follows_the_last_pace_and_something_is_said_at_once(
             now[0] += 1 if done <= 50 else 20
             on_progress(done)
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last == "writing: 100 of 200 texts, 33:20 left"  # 100 of 20 s, and not of 10.5
+    assert last == f"writing: 100 of 200 texts, {left} left"
 
 
 def test_a_loss_that_is_not_finite_is_a_failure_in_one_line(

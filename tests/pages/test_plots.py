@@ -73,6 +73,11 @@ def test_a_drawing_for_a_page_has_its_colour_and_its_width() -> None:
     assert "currentColor" in text and ">steps<" in text and "metadata" not in text
 
 
+def test_a_legend_is_readable_on_a_dark_page() -> None:
+    text = svg(Plot("", "steps", "bits", [PlotLine((1, 2), (3, 4))], levels=[(3.5, "gzip -9")]))
+    assert "gzip -9" in text and "#ffffff" not in text  # the text takes the page's colour, so no box is white
+
+
 def test_rows_of_plots_share_an_axis_and_a_legend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     figures: list[Figure] = []
     monkeypatch.setattr("kinformer.pages.plots.save_figure", lambda figure, path: figures.append(figure))

@@ -14,7 +14,7 @@ from kinformer.cli.support.console import plain_console
 from kinformer.lab.train.progress import EVERY, clock
 
 SILENT = 2.0  # seconds until the first line, even if nothing is done yet
-# number of recent reports that determine the speed, which may change; and the seconds between two of them
+# number of recent reports that determine the speed, which may change; and the least seconds between two of them
 LATELY, APART = 20, 1.0
 
 
@@ -25,15 +25,17 @@ class ProgressListener(Protocol):
 
 
 @contextmanager
-def progress(name: str, total: int, unit: str) -> Iterator[ProgressListener]:
+def progress(name: str, total: int, unit: str, recent: int | None = LATELY) -> Iterator[ProgressListener]:
     """Return a callback that prints the progress and the remaining time on stderr.
 
     name: name of the computation, such as "measuring".
     total: the total amount, at which the computation is complete.
     unit: the unit of the total, such as "tokens".
+    recent: number of recent reports whose speed predicts the remaining time; None for all, where work of several kinds
+        alternates.
     """
     began = monotonic()
-    reports = deque([(began, 0)], LATELY)
+    reports = deque([(began, 0)], recent)
 
     def line(done: int, note: str = "") -> str:
         now, (since, before) = monotonic(), reports[0]

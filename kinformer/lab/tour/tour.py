@@ -87,11 +87,13 @@ class TourPlan:
     speed: tokens per second in the training of the first contender.
     training: seconds of training of each contender.
     timing: seconds for the times of attention.
+    measured: bytes of validation data in each measurement.
     """
 
     speed: float
     training: float
     timing: float = 25.0
+    measured: int = SAMPLE
 
     @property
     def is_enough(self) -> bool:
@@ -106,7 +108,7 @@ class TourPlan:
     @property
     def measuring(self) -> float:
         """Approximate seconds of the measurements of one contender on validation data."""
-        return MEASURES * SAMPLE / (2 * self.speed)
+        return MEASURES * self.measured / (2 * self.speed)
 
     @property
     def samples(self) -> float:
@@ -184,16 +186,20 @@ def plan_tour(data: TextData, minutes: float | None = None, seed: int = 0) -> To
     data: the text to train on.
     minutes: length of the tour; None chooses it, at most about 9 minutes.
     seed: seed of the weights and batches.
+
+    Errors: ValueError if the text is too short for the batches of a contender.
     """
+    for contender in CONTENDERS:
+        data.stream(parse_member_text(contender.member).build(seed), contender.batch, contender.length, seed, 1)
     first = CONTENDERS[0]
     model, settings = parse_member_text(first.member).build(seed), first.settings(seed, 2)
     clock = _StepClock()
     train(model, data, StepBudget(PROBED), replace(settings, measures=1), show=clock)
-    speed = clock.speed
-    rest = TourPlan(speed, 0.0).total
+    speed, measured = clock.speed, min(SAMPLE, data.part("valid").bytes)
+    rest = TourPlan(speed, 0.0, measured=measured).total
     longest = (LONGEST if minutes is None else 60 * minutes) - rest
     wanted = max(1.1 * ENOUGH / speed, SHORTEST) if minutes is None else math.inf
-    return TourPlan(speed, min(wanted, max(longest / len(CONTENDERS), 1.0)))
+    return TourPlan(speed, min(wanted, max(longest / len(CONTENDERS), 1.0)), measured=measured)
 
 
 class _StepClock(ProgressDisplay):

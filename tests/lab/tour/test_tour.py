@@ -66,6 +66,22 @@ def test_the_length_of_the_tour_follows_the_speed_and_the_minutes(
         assert not plan.is_enough and plan.total == pytest.approx(tour.LONGEST) and tour.LONGEST < 540
 
 
+def test_a_text_too_short_for_one_of_the_models_is_refused_before_any_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tour, "train", lambda *args, **keywords: pytest.fail("a model was trained"))
+    (tmp_path / "short.txt").write_bytes(b"a few words " * 50)  # enough for gpt, but not for Transformer-XL's lanes
+    with pytest.raises(ValueError, match="the training text is too short: got 540 bytes, but 32 lanes"):
+        plan_tour(read_spec(f"text={tmp_path}/short.txt"))
+
+
+def test_measurements_of_a_short_text_are_planned_short(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tour, "train", lambda *args, **keywords: None)
+    data = read_spec(f"text={text}")
+    valid = len(data.part("valid").tokens)
+    assert valid < 2000 and plan_tour(data, 3.0).measuring == pytest.approx(tour.MEASURES * valid / 2)
+
+
 def test_the_models_train_for_equal_time_and_are_saved(results: tuple[TourResults, Path]) -> None:
     found, out = results
     assert [model.name for model in found.models] == ["gpt", "transformer_xl"]
@@ -155,8 +171,10 @@ def test_the_command_writes_the_page_and_keeps_an_earlier_tour(
     captured = capsys.readouterr()
     assert captured.out.splitlines() == [*verdicts(found), f"the page of the tour: {out}/index.html"]
     assert "Each of 2 models trains for 25 seconds" in captured.err
-    assert run(words) == 2 and "--overwrite" in capsys.readouterr().err
+    assert run(words) == 2 and f"{out} holds an earlier tour, which" in capsys.readouterr().err
     assert run([*words, "--overwrite"]) == 0
+    (out / "index.html").write_text("<title>My home page</title>")
+    assert run(words) == 2 and f"{out} holds a file index.html, which" in capsys.readouterr().err
     shutil.copytree(made / "gpt", out / "gpt")  # the models of a tour that was stopped before its page
     (out / "index.html").unlink()
     assert run(words) == 2 and f"{out}/gpt holds" in capsys.readouterr().err
