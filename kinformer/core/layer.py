@@ -102,7 +102,7 @@ class Decoding(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Context(KeywordHints):
+class Context:
     """The inputs of a call that all layers share: positions, limits of attention, source, memo.
 
     pos: absolute positions, unique within a row; -1 is padding for every layer.
