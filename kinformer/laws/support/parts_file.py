@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,12 +39,21 @@ class PartsFile:
     module: ModuleType | None
     examples: tuple[JudgedPart, ...]
 
-    def laws_among(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the laws to test among some names: for a trained model, those that its weights can break.
+    def laws_to_test(self, chosen: Sequence[str]) -> tuple[str, ...]:
+        """Return the laws to test: for a trained model, those that its weights can break.
 
-        names: the names.
+        chosen: names of laws; empty for all.
+
+        Errors: Unreadable if a chosen law is about the code of a member, for a trained model.
         """
-        return tuple(name for name in names if self.module is not None or name not in ABOUT_CODE)
+        about_code = () if self.module is not None else ABOUT_CODE
+        for name in chosen:
+            if name in about_code:
+                raise Unreadable(
+                    f"the law {name!r} is about the code of a member: got the trained model {self.path}, expected a "
+                    "file. Give the file of its member"
+                )
+        return tuple(name for name in chosen or laws() if name not in about_code)
 
 
 def read_parts(text: str, member: Callable[..., Any] | None = None) -> PartsFile:
@@ -100,11 +110,12 @@ def _read_model(folder: Path, member: Callable[..., Any] | None) -> PartsFile:
         ) from error
     except (OSError, ValueError) as error:
         raise Unreadable(str(error)) from error
-    module = None if member is not None else modules("members").get(model.member.name)
-    entries = [Example.from_entry(entry) for entry in getattr(module, "EXAMPLES", ())]
-    reasons = {law: reason for entry in entries for law, reason in entry.breaks.items()}
-    judged = JudgedPart(model.member.name, lambda: copy.deepcopy(model), may_break=reasons)
-    return PartsFile(folder, None, (judged,))
+    name: str = model.member.name
+    module = modules("members").get(name) if member is None else sys.modules.get(member.__module__)
+    examples = [JudgedPart.from_example(name, Example.from_entry(entry)) for entry in getattr(module, "EXAMPLES", ())]
+    own = [example for example in examples if example.breaks and title_of(example) == name]
+    reasons = {law: reason for example in own for law, reason in example.breaks.items()}
+    return PartsFile(folder, None, (JudgedPart(name, lambda: copy.deepcopy(model), may_break=reasons),))
 
 
 def title_of(example: JudgedPart) -> str:
