@@ -88,7 +88,7 @@ def test_words_of_other_libraries_have_a_name_here(word: str) -> None:
 @pytest.mark.parametrize(
     ("function", "word", "end"),
     [
-        ("generate", "max_length", "use 'steps' instead"),
+        ("generate", "max_length", "use 'steps' instead: the number of new tokens, without the prompt"),
         ("generate", "repetition_penalty", "kinformer has none; temperature, top_k, top_p and beam choose tokens"),
         ("generate", "min_new_tokens", "kinformer has none; temperature"),
         ("generate", "generator", "use 'seed' instead"),
