@@ -9,6 +9,7 @@ import kinformer as kf
 from tests.unhooked import refusals, unhooked
 
 OUT = "TypeError: a layer returns Out, which holds more than a tensor; use its value: layer(x).y"
+LOSS = "TypeError: a model returns Loss, which holds more than a tensor; use its value: model(batch).total"
 MASK = "a pattern such as Causal() & Band(64) chooses the keys; ctx=Context.of_sequence(x, mask) marks padding"
 SHAPE = "expected a floating tensor [B, T, D]"
 LAYER = "give a layer, such as Attention(...), MLP(d) or a block of both"
@@ -60,6 +61,10 @@ CALLS = {
     "torch.cat([x, layer(x)])": OUT,
     "layer(x).shape": "AttributeError: a layer returns Out, which has no 'shape'; write layer(x).y.shape",
     "model(ids).backward()": "AttributeError: a model returns Loss, which has no 'backward'; write loss.total.backward",
+    "model(ids) / 4": LOSS,
+    "model(ids) + model(ids)": LOSS,
+    "sum([model(ids)])": LOSS,
+    "0.5 * model(ids)": LOSS,
     "model.logits(ids).logits": "AttributeError: a layer returns Out, which has no 'logits'; its y has them",
     "model(ids).loss": "AttributeError: a model returns Loss, which has no 'loss'; write loss.total",
     # constructors
@@ -120,6 +125,10 @@ CALLS = {
     "kf.MultiheadAttention(8, 2)(x, x, x, key_padding_mask=mask.T)": (
         "ValueError: key_padding_mask has the wrong shape: got [4, 2], expected [2, 4]. Inputs [T, B, E] need "
         "batch_first=False, inputs [B, T, E] the default True"
+    ),
+    "kf.save_attention_maps('run', 'maps.png')": (
+        "TypeError: wrong attention maps: got 'run', expected the result of kf.look. Call "
+        "save_attention_maps(kf.look(model, text), path)"
     ),
     "kf.load('runs', device_map='auto')": (
         "TypeError: load has no keyword 'device_map'; move models and tensors with .to(device)"
