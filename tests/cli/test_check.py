@@ -599,6 +599,20 @@ def test_what_a_user_s_member_declares_may_break_its_trained_models(tmp_path: Pa
     assert ends == {"ahead": "declared", "other": "broken"}
 
 
+def test_a_file_with_the_names_of_an_executor_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = """
+        import kinformer as kf
+        cost = 3
+        def read(path, sep=","):
+            return open(path).read().split(sep)
+        def feed_forward():
+            return kf.MLP(16)
+    """
+    (tmp_path / "mine.py").write_text(textwrap.dedent(code), encoding="utf-8")
+    assert run(["check", f"{tmp_path}/mine.py:feed_forward", "--law", "runs"]) == 0
+    assert "MLP, a layer; 1 example" in capsys.readouterr().out
+
+
 def test_a_module_that_is_no_norm_is_not_called_one() -> None:
     assert [kind_of(module) for module in (nn.LayerNorm(16), nn.Conv1d(3, 8, 3))] == ["norm", "module"]
 

@@ -72,7 +72,7 @@ def read_parts(text: str, member: Callable[..., Any] | None = None) -> PartsFile
     if path.is_file() and path.suffix != ".py":
         raise Unreadable(f"{path} is not a Python file; give a file such as mine.py, or the folder of a trained model")
     module = _run(path)
-    if hasattr(module, "cost") and hasattr(module, "read") and not hasattr(module, "EXAMPLES"):
+    if _is_executor(module) and not hasattr(module, "EXAMPLES"):
         return PartsFile(
             path, module, (JudgedPart(path.stem, lambda: module, file=path),)
         )  # an executor is judged as a file
@@ -85,6 +85,12 @@ def read_parts(text: str, member: Callable[..., Any] | None = None) -> PartsFile
             raise Unreadable(f"no example of {path} is a {name!r}{suggest_names(name, titles)}")
         examples = tuple(example for example in examples if title_of(example) == name)
     return PartsFile(path, module, examples)
+
+
+def _is_executor(module: ModuleType) -> bool:
+    """Return True if a module has the functions of an executor, cost(request) and read(request)."""
+    functions = [getattr(module, name, None) for name in ("cost", "read")]
+    return all(inspect.isfunction(each) and len(inspect.signature(each).parameters) == 1 for each in functions)
 
 
 def _without_examples(path: Path, module: ModuleType, name: str) -> JudgedPart | None:
