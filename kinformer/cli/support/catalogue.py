@@ -46,10 +46,10 @@ def list_entries(of: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def with_member_facts(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return entries, those of members with further facts, which take time to collect.
+    """Return entries with further facts about members, which take time to collect.
 
-    They are the authors, year and url of the member's paper, what it changes, its order of cost, and the names of the
-    claims about it. A plugin's member has None for them.
+    The facts are the authors, year and url of the member's paper, what it changes, its order of cost, and the names of
+    the claims about it. A plugin's member has None for them.
 
     entries: the entries, as `list_entries` returns them.
     """
