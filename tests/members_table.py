@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from kinformer.cli.support.catalogue import list_entries
+from kinformer.cli.support.catalogue import list_entries, with_member_facts
 
 README = Path(__file__).parents[1] / "README.md"
 BEGIN = "<!-- members: written by `python -m tests.members_table` -->"
@@ -15,7 +15,7 @@ SIGNS = {"**2": "²", "**3": "³", "**": "^", " * ": " · "}
 
 def table() -> str:
     """The table as Markdown, a line for each member, between its two marks."""
-    rows = [_row(entry) for entry in list_entries(["members"])]
+    rows = [_row(entry) for entry in with_member_facts(list_entries(["members"]))]
     lines = [HEADINGS, ("---",) * len(HEADINGS), *rows]
     return "\n".join([BEGIN, "", *("| " + " | ".join(cells) + " |" for cells in lines), "", END])
 

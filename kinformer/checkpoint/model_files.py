@@ -4,6 +4,7 @@ The module imports nothing heavy, so that a command can check its files before i
 them; `checkpoint/checkpoint.py` describes their content.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,10 @@ def is_foreign(config: Any) -> bool:
 
 def _describe_runs(folder: Path) -> str:
     """The message about a folder without a model that holds runs, such as a folder of `compare`; "" without runs."""
-    runs = sorted(_runs_in(folder, DEEPEST))
+    try:
+        runs = sorted(_runs_in(folder, DEEPEST))
+    except OSError:  # a folder that cannot be read
+        return ""
     if not runs:
         return ""
     names = [str(run.relative_to(folder)) for run in runs]
@@ -89,7 +93,8 @@ def _validation(run: Path) -> tuple[str | None, str, float]:
     """The name of a run's metric, the better side, and its best value; the name is None if they are unknown."""
     try:
         first, *rest = [from_json(line) for line in read_file(run / METRICS).splitlines()]
-        values = [line["valid"] for line in rest if "valid" in line]
+        values = [float(line["valid"]) for line in rest if "valid" in line]
+        values = [value for value in values if math.isfinite(value)]
         better = first["metric"]["better"]
         return first["metric"]["name"], better, min(values) if better == "less" else max(values)
     except (OSError, ValueError, LookupError, TypeError):  # no run, or a damaged one

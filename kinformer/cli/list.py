@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from kinformer.cli.options import WIDTH, Json
-from kinformer.cli.support.catalogue import list_entries, list_papers
+from kinformer.cli.support.catalogue import list_entries, list_papers, with_member_facts
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.discover import UNJUDGED, kinds
 from kinformer.lab.environments.support.make_environment import EXTRA, environment_folder
@@ -56,7 +56,8 @@ def list_parts(
             {**entry.citation._asdict(), "parts": entry.parts, "members": entry.members} for entry in list_papers()
         ]
     else:
-        entries = list_entries([kind] if kind else every_kind)
+        plain = list_entries([kind] if kind else every_kind)
+        entries = with_member_facts(plain) if as_json else plain
     if as_json:
         print(json.dumps(entries, indent=2))
     elif kind == PAPERS:

@@ -79,18 +79,19 @@ _SYNONYMS = {
 }
 
 
-# For a name: a part of a word, and the explanation that follows the name if it replaces a word with this part.
+# For a name and a part of a word: the explanation that follows the name if it replaces a word with this part.
 _EXPLANATIONS = {
-    "steps": ("epochs", ": steps = epochs * training tokens / (batch * length)"),
-    "split": ("valid", ": whole measures all of a held-out file"),
-    "tokens": ("", ": -1 marks padding, on the left of a prompt"),
-    "batch": ("mask", ": -1 marks padding in its tokens"),
-    "recompute": ("", ": recompute=True reads the whole row at each step, as use_cache=False does"),
-    "measures": ("", ": the number of measurements on validation data"),
-    "on_metrics": ("", ": a function that gets the numbers of each step and measurement"),
-    "pattern": ("causal", ": such as Causal()"),
-    "k_pos": ("mask", ": -1 marks padding there, and pattern= chooses the keys"),
-    "projection": ("", ": write Attention(QKV(d, heads), Softmax(Causal()))"),
+    ("steps", "epochs"): ": steps = epochs * training tokens / (batch * length)",
+    ("steps", "max_length"): ": the number of new tokens, without the prompt",
+    ("split", "valid"): ": whole measures all of a held-out file",
+    ("tokens", ""): ": -1 marks padding, on the left of a prompt",
+    ("batch", "mask"): ": -1 marks padding in its tokens",
+    ("recompute", ""): ": recompute=True reads the whole row at each step, as use_cache=False does",
+    ("measures", ""): ": the number of measurements on validation data",
+    ("on_metrics", ""): ": a function that gets the numbers of each step and measurement",
+    ("pattern", "causal"): ": such as Causal()",
+    ("k_pos", "mask"): ": -1 marks padding there, and pattern= chooses the keys",
+    ("projection", ""): ": write Attention(QKV(d, heads), Softmax(Causal()))",
 }
 
 # Advice about words of other libraries for which the called function has no name.
@@ -102,8 +103,8 @@ _ADVICE = {
     "attention_dropout dropout_p attn_pdrop",
     "kf.MultiheadAttention returns attention weights, and kf.look(model, text) does for a whole model": "need_weights "
     "output_attentions return_attention return_attn average_attn_weights",
-    "move the result with .to(device)": "device device_map map_location",
-    "convert the result with .to(dtype)": "dtype torch_dtype",
+    "move models and tensors with .to(device)": "device device_map map_location",
+    "convert models and tensors with .to(dtype)": "dtype torch_dtype",
     "inputs are batch first; transpose others with x.transpose(0, 1)": "batch_first",
     "temperature=0 takes the likeliest token, and any other temperature samples": "do_sample greedy sample",
     "repeat the prompt with tokens.repeat(n, 1)": "num_return_sequences num_samples",
@@ -177,8 +178,7 @@ def explain_synonym(name: str, synonym: str | None) -> str:
     name: the word.
     synonym: the name to use instead; None if there is none.
     """
-    part, explanation = _EXPLANATIONS.get(synonym or "", ("", ""))
-    return explanation if part in name else ""
+    return next((text for (real, part), text in _EXPLANATIONS.items() if real == synonym and part in name), "")
 
 
 def check_known_keywords(owner: str, keywords: Collection[str], names: Collection[str]) -> None:

@@ -29,6 +29,8 @@ class KeywordHints:
     def __new__(cls, *args: Any, **keywords: Any) -> Any:
         if keywords and (names := _constructor_keywords(cls)) is not None:
             check_known_keywords(cls.__name__, keywords, names)
+        if args and cls.__init__ is object.__init__:  # Python checks this only for classes without __new__
+            raise TypeError(f"{cls.__name__}() takes no arguments")
         return super().__new__(cls)
 
 
@@ -52,11 +54,14 @@ def _constructor_keywords(cls: type) -> set[str] | None:
 def hint_keywords(function: Callable[P, R], further: Collection[str] = ()) -> Callable[P, R]:
     """Decorate a function or method: an unknown keyword is refused with the name to use instead.
 
-    function: the function.
-    further: names that the function takes as `**further`.
+    function: the function. It is returned as it is if it takes any keyword.
+    further: names that the function takes as `**kwargs`.
     """
-    names = (frozenset(inspect.signature(function).parameters) - {"self", "further"}) | frozenset(further)
-    is_method = "self" in inspect.signature(function).parameters
+    parameters = inspect.signature(function).parameters
+    named = {name for name, parameter in parameters.items() if parameter.kind is not parameter.VAR_KEYWORD}
+    if len(named) < len(parameters) and not further:
+        return function
+    names, is_method = (named - {"self"}) | set(further), "self" in named
 
     @functools.wraps(function)
     def call(*args: P.args, **keywords: P.kwargs) -> R:
@@ -65,4 +70,7 @@ def hint_keywords(function: Callable[P, R], further: Collection[str] = ()) -> Ca
                 check_known_keywords(type(args[0]).__name__ if is_method else function.__name__, keywords, names)
         return function(*args, **keywords)
 
+    # torch.compile counts recompilations by code object, and profilers show its name
+    code = call.__code__.replace(co_name=function.__name__, co_qualname=function.__qualname__)  # type: ignore[attr-defined]
+    call.__code__ = code  # type: ignore[attr-defined]
     return call

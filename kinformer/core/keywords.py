@@ -146,16 +146,32 @@ def check_cost(cost: str, keywords: Iterable[str]) -> str:
     Errors: TypeError if the text is not an expression, or if it contains another name.
     """
     try:
-        tree = ast.parse(cost, mode="eval")
-    except SyntaxError:
-        raise TypeError(f"wrong cost: got {cost!r}, expected an expression such as 'L * window'") from None
+        tree = ast.parse(cost, mode="eval").body
+    except (SyntaxError, TypeError):
+        tree = None
+    if tree is None or not _is_arithmetic(tree):
+        raise TypeError(f"wrong cost: got {quote(cost)}, expected an expression such as 'L * window'")
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     if unknown := names.difference(keywords, SIZES, FUNCTIONS):
         raise TypeError(
-            f"wrong cost: got {cost!r} with the name {min(unknown)!r}, expected keywords of the member and "
+            f"wrong cost: got {quote(cost)} with the name {quote(min(unknown))}, expected keywords of the member and "
             f"{', '.join((*SIZES, *FUNCTIONS))}"
         )
     return cost
+
+
+def _is_arithmetic(node: ast.expr) -> bool:
+    """Return True for names and numbers, joined by operators and `FUNCTIONS`."""
+    match node:
+        case ast.BinOp(left=left, right=right):
+            return _is_arithmetic(left) and _is_arithmetic(right)
+        case ast.Call(func=ast.Name(id=name), args=[argument], keywords=[]):
+            return name in FUNCTIONS and _is_arithmetic(argument)
+        case ast.Name(id=name):
+            return name not in FUNCTIONS
+        case ast.Constant(value=value):
+            return type(value) in (int, float)
+    return False
 
 
 def split(text: str, at: str = ",") -> list[str]:

@@ -79,6 +79,23 @@ class KV(NamedTuple):
         extras, labels, tags = cut_each(self.extras, at, 2), cut_each(self.labels, at, 1), cut_each(self.tags, at, 2)
         return Keys(self.k[:, :, at], self.v[:, :, at], pos, extras, labels, tags, is_own)
 
+    def check_unspent(self) -> None:
+        """Raise ValueError if a later state was already made from this one, by writing into the same tensors.
+
+        The tensor of keys remembers the positions of the latest state that was made with it, and how often it had been
+        written to. A state itself must hold nothing but tensors. Another number of writes means that a compiled graph
+        has written since, and nothing is known. Tensors of the inference mode count no writes, so nothing is remembered
+        there.
+        """
+        if torch.compiler.is_compiling() or (latest := getattr(self.k, "latest", None)) is None:
+            return
+        pos, version = latest
+        if pos is not self.pos and version == self.k._version:
+            raise ValueError(
+                "this decoding state is spent: a later call has written into its cache. Pass the state that the last "
+                "call returned, or call kf.fork(state) before the first use"
+            )
+
     def with_more_slots(self, extra: int) -> "KV":
         """Return the cache with `extra` more empty slots."""
 
@@ -173,7 +190,7 @@ def update_cache(
         return _cast_keys(state.keys(ctx.memo.by_head(state.pos), is_own=False), queries.q), state
     if state is None:
         return keys, None
-    _refuse_spent(state)
+    state.check_unspent()
     if keys.pos.shape[1] != 1:
         raise ValueError(
             "a cache keeps one position per key for all heads, but these keys have positions by head; call the layer "
@@ -295,23 +312,6 @@ def _apply_plan(plan: CachePlan, state: KV, keys: Keys) -> tuple[Keys, KV]:
     if plan.alone:
         return keys, cache
     return _cast_keys(full.keys(plan.read_pos, plan.used), keys.k), cache
-
-
-def _refuse_spent(state: KV) -> None:
-    """Raise ValueError if a later state was already made from this one, by writing into the same tensors.
-
-    The tensor of keys remembers the positions of the latest state that was made with it, and how often it had been
-    written to. Another number of writes means that a compiled graph has written since, and nothing is known. Tensors of
-    the inference mode count no writes, so nothing is remembered there.
-    """
-    if torch.compiler.is_compiling() or (latest := getattr(state.k, "latest", None)) is None:
-        return
-    pos, version = latest
-    if pos is not state.pos and version == state.k._version:
-        raise ValueError(
-            "this decoding state is spent: a later call has written into its cache. Pass the state that the last call "
-            "returned, or call kf.fork(state) before the first use"
-        )
 
 
 def _cast_keys(keys: Keys, like: Tensor) -> Keys:

@@ -102,7 +102,7 @@ class Decoding(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Context(KeywordHints):
+class Context:
     """The inputs of a call that all layers share: positions, limits of attention, source, memo.
 
     pos: absolute positions, unique within a row; -1 is padding for every layer.
@@ -271,8 +271,7 @@ class Out(NamedTuple, Generic[Y]):
     def __add__(self, other: object) -> Any:
         raise TypeError(VALUE)
 
-    def __radd__(self, other: object) -> Any:
-        raise TypeError(VALUE)
+    __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __matmul__ = __rmatmul__ = __add__  # type: ignore[misc]
 
     @classmethod
     def __torch_function__(cls, *call: object) -> Any:  # called if Out is given to a function of PyTorch
@@ -281,7 +280,7 @@ class Out(NamedTuple, Generic[Y]):
 
 def _advise_value(out: Out, name: str) -> NoReturn:
     """Raise AttributeError with advice, for a name that Out lacks."""
-    advice = f"; write layer(x).y.{name}" if hasattr(Tensor, name) else ""
+    advice = f"; write layer(x).y.{name}" if hasattr(Tensor, name) else "; its y has them" * (name == "logits")
     raise AttributeError(f"a layer returns Out, which has no {name!r}{advice}")
 
 

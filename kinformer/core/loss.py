@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -31,6 +31,11 @@ class Loss(NamedTuple):
     state: State | None = None
     stats: Mapping[str, Tensor] = {}  # noqa: RUF012
     count: Tensor | int = 1  # type: ignore[assignment]
+
+    def __add__(self, other: object) -> Any:
+        raise TypeError("a model returns Loss, which holds more than a tensor; use its value: model(batch).total")
+
+    __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __add__  # type: ignore[misc]
 
 
 def _advise_total(loss: Loss, name: str) -> NoReturn:

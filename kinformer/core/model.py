@@ -1,5 +1,6 @@
 """Model: the base class of everything that can be trained, with its loss and its evaluation."""
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -104,8 +105,8 @@ class Model(nn.Module, KeywordHints, ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        for name in ("forward", "logits", "scores"):
-            if callable(method := vars(cls).get(name)):
+        for name in ("forward", "logits", "scores") if cls.__module__.startswith("kinformer.") else ():
+            if inspect.isfunction(method := vars(cls).get(name)):
                 setattr(cls, name, hint_keywords(method))
 
     @property

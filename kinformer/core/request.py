@@ -10,7 +10,6 @@ from torch import Tensor
 
 from kinformer.core import heads
 from kinformer.core.heads import Keys, Queries, Selection
-from kinformer.core.keyword_hints import KeywordHints
 from kinformer.core.layer import Below, PerPair
 from kinformer.core.memo import Memo, empty_memo
 from kinformer.core.pattern import Pattern
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Request(KeywordHints):
+class Request:
     """One attention call: queries, the keys that they may attend to, and the settings.
 
     queries, keys: the queries and the keys.

@@ -78,7 +78,9 @@ def select(state: State, rows: Int[Tensor, " R"]) -> State:
     state: the state.
     rows: the row indices.
     """
-    return map_state(_once_per_tensor(lambda _, leaf: leaf.index_select(0, rows.to(leaf.device))), state)
+    return map_state(
+        _once_per_tensor(lambda _, leaf: leaf.index_select(0, rows.to(leaf.device))), state, at=_check_unspent
+    )
 
 
 def concatenate(states: Sequence[State]) -> State:
@@ -91,13 +93,15 @@ def fork(state: State) -> State:
     """Return a copy of a decoding state that can be continued independently of the original.
 
     Without a copy, never use a state again after it was passed to a layer: the layer may change it in place.
+
+    Errors: ValueError if a layer has already written into the tensors of the state, where that can be known.
     """
-    return map_state(_once_per_tensor(lambda _, leaf: leaf.clone()), state)
+    return map_state(_once_per_tensor(lambda _, leaf: leaf.clone()), state, at=_check_unspent)
 
 
 def detach(state: State) -> State:
     """Return the same state, detached from the autograd graph."""
-    return map_state(_once_per_tensor(lambda _, leaf: leaf.detach()), state)
+    return map_state(_once_per_tensor(lambda _, leaf: leaf.detach()), state, at=_check_unspent)
 
 
 def share_positions(state: State) -> State:
@@ -129,9 +133,16 @@ def reset(state: State, rows: Bool[Tensor, " B"]) -> State:
         return leaf.masked_fill(mark, -1 if name == "pos" else 0)
 
     def reset_part(part: State) -> State | None:
+        _check_unspent(part)
         return part.reset(rows) if hasattr(part, "reset") else None
 
     return map_state(_once_per_tensor(reset_leaf), state, at=reset_part)
+
+
+def _check_unspent(part: State) -> None:
+    """Raise ValueError if a part of a state knows that a later call has written into it: a copy would be wrong."""
+    if hasattr(part, "check_unspent"):
+        part.check_unspent()
 
 
 def _once_per_tensor(f: OfLeaf) -> OfLeaf:

@@ -1,13 +1,14 @@
 """warn: warn the caller of the library, with the line of the caller's own code."""
 
 import contextlib
+import os
 import sys
 import warnings
 from pathlib import Path
 from types import FrameType
 
 # files between the line that a user wrote and the line that warns
-_OWN = (str(Path(__file__).parents[1]), contextlib.__file__)
+_OWN = (f"{Path(__file__).parents[1]}{os.sep}", contextlib.__file__)
 
 
 def warn(message: str) -> None:

@@ -50,7 +50,7 @@ def generate(
     beam: int = 1,
     length_penalty: float | None = None,
     stop: int | Stop | None = None,
-    attention_mask: Shaped[Tensor, "*B T"] | None = None,
+    attention_mask: Shaped[Tensor, "*B T"] | Sequence[Any] | None = None,
     seed: Seed = None,
     state: State | None = None,
     source: Int[Tensor, "R S"] | None = None,

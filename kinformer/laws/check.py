@@ -40,14 +40,14 @@ def check(part_or_path: Any, *, law: str | Sequence[str] | None = None) -> list[
     The law `runs` (a plain call works) comes first. If the part breaks it, no other law is tested.
     Errors: ValueError in one line if a law does not exist, or if the parts of the file cannot be read.
     """
-    names = (law,) if isinstance(law, str) else tuple(law or laws())
-    for name in names:
+    chosen = (law,) if isinstance(law, str) else tuple(law or ())
+    for name in chosen:
         if name not in laws():
             raise ValueError(f"there is no law {quote(name)}{suggest_names(name, laws())}")
     if isinstance(part_or_path, str | Path):
         parts_file = read_parts(str(part_or_path))
-        return list(verdicts(parts_file.examples, parts_file.laws_among(names)))
-    return list(verdicts((_make_judged(part_or_path),), names))
+        return list(verdicts(parts_file.examples, parts_file.laws_to_test(chosen)))
+    return list(verdicts((_make_judged(part_or_path),), chosen or tuple(laws())))
 
 
 def _make_judged(part: Any) -> JudgedPart:

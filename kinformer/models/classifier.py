@@ -48,7 +48,7 @@ class Classifier(RowClassifier):
 
     def judge(self, batch: LabelledBatch, state: State | None = None) -> EvaluationSums:
         """Return the number of rows that are classified correctly, and the number of rows."""
-        tokens, labels = batch
+        tokens, labels = _tokens_and_labels(batch)
         scores = self.scores(tokens)
         right = (scores.argmax(-1) == labels).double()
         return EvaluationSums({self.metric.name: sum_and_count(right, labels >= 0)})

@@ -118,7 +118,7 @@ def refuse_exits(model: nn.Module) -> None:
     """
     if any(isinstance(part, EarlyExit) for part in model.modules()):
         raise ValueError(
-            "a datastore does not work with early exits: a lookup by an hidden state needs all layers, so exits save "
+            "a datastore does not work with early exits: a lookup by a hidden state needs all layers, so exits save "
             "nothing. Give a model without exits"
         )
 

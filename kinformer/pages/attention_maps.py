@@ -5,6 +5,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from kinformer.core.quote import quote
 from kinformer.lab.look import AttentionMaps
 from kinformer.pages.save_figure import save_figure
 
@@ -27,6 +28,11 @@ def save_attention_maps(seen: AttentionMaps, path: str | Path) -> None:
 
     Errors: ValueError if no layer has a map; OSError if the file cannot be written.
     """
+    if not isinstance(seen, AttentionMaps):
+        raise TypeError(
+            f"wrong attention maps: got {quote(seen)}, expected the result of kf.look. Call "
+            "save_attention_maps(kf.look(model, text), path)"
+        )
     if not seen.maps:
         reason = next(iter(seen.unseen.values()), "the model has no attention layer")
         raise ValueError(f"there is no attention map to draw: {reason}. Give a model with maps of single tokens")

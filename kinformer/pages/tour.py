@@ -3,6 +3,7 @@
 import base64
 import io
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
@@ -140,8 +141,8 @@ def write_tour(results: TourResults, folder: Path) -> Path:
             *_timed(results.times),
             *_attended(results),
             *_written(results),
+            *_next(folder, results),
         )
-        + tuple(_next(folder, results))
     )
     write(folder / PAGE, html_page(TITLE, body, STYLE))
     return folder / PAGE
@@ -367,9 +368,9 @@ def _written(results: TourResults) -> Iterator[str]:
 
 
 def _next(folder: Path, results: TourResults) -> Iterator[str]:
-    first = results.models[0].name
+    trained = shlex.quote(str(folder / results.models[0].name))
     commands = (
-        (f'kinformer generate {folder / first} --prompt "def main("', "let the trained model write"),
+        (f'kinformer generate {trained} --prompt "def main("', "let the trained model write"),
         ("kinformer list members", "see all named models"),
         ("kinformer show longformer", "read about one of them, with its pattern"),
         ("kinformer show 'Causal() & (Band(8) | Strided(8))'", "draw any pattern"),

@@ -4,7 +4,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
@@ -352,4 +352,33 @@ def test_a_folder_of_models_names_them(tmp_path: Path) -> None:
     for name in ("a", "b"):
         save(tiny.bigram(), tmp_path / name)
     with pytest.raises(FileNotFoundError, match=f"holds 2 runs: a, b; give {tmp_path}/a$"):
+        load(tmp_path)
+
+
+def test_a_run_without_a_finite_metric_is_not_called_the_best(tmp_path: Path) -> None:
+    """a measured nothing but NaN, or damaged values; b is fine."""
+    for name in ("a", "b"):
+        save(tiny.bigram(), tmp_path / name)
+    head = '{"metric": {"name": "bits", "better": "less"}}\n'
+    (tmp_path / "b/metrics.jsonl").write_text(head + '{"valid": 2.0}\n')
+    for damaged in ("NaN", "null", '"x"'):
+        (tmp_path / "a/metrics.jsonl").write_text(f'{head}{{"valid": {damaged}}}\n')
+        with pytest.raises(FileNotFoundError, match=f"holds 2 runs: a, b; give {tmp_path}/a$"):
+            load(tmp_path)
+    (tmp_path / "a/metrics.jsonl").write_text(f'{head}{{"valid": NaN}}\n{{"valid": 3.0}}\n')
+    with pytest.raises(FileNotFoundError, match=f"give {tmp_path}/b, which has the best validation metric$"):
+        load(tmp_path)
+
+
+def test_a_subfolder_that_cannot_be_read_is_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "closed").mkdir()
+    names = Path.iterdir
+
+    def iterdir(folder: Path) -> Iterator[Path]:
+        if folder.name == "closed":
+            raise PermissionError(13, "Permission denied", str(folder))
+        return names(folder)
+
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+    with pytest.raises(FileNotFoundError, match=f"^{tmp_path} is not a model: it has no config.json$"):
         load(tmp_path)

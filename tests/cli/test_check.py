@@ -7,17 +7,21 @@ import json
 import os
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 import torch
+from torch import nn
 
 from kinformer.checkpoint.checkpoint import load, save
 from kinformer.cli.__main__ import run
-from kinformer.core.discover import examples, part_files
-from kinformer.laws.check import check
+from kinformer.core.discover import examples, find_member, part_files
+from kinformer.laws.check import check, verdicts
+from kinformer.laws.support.layer_forms import kind_of
+from kinformer.laws.support.parts_file import read_parts
 from kinformer.laws.support.verdicts import laws
 from tests.cli.folders import folder
 
@@ -548,7 +552,10 @@ def test_a_trained_model_is_checked(where: str, tmp_path: Path, capsys: pytest.C
     out = capsys.readouterr().out
     assert out.startswith(f"{place}: a trained gpt\n") and all(f"✓ {law} " in out for law in laws_of_weights)
     assert "- learns, own_weights, compiles: these laws are about the code of a member; check its file" in out
-    assert {verdict.law: verdict.end for verdict in check(place, law=["chunk", "learns"])} == {"chunk": "holds"}
+    with pytest.raises(ValueError, match="^the law 'learns' is about the code of a member: got the trained model"):
+        check(place, law=["chunk", "learns"])
+    assert run(["check", place, "--law", "compiles"]) == 2
+    assert "the law 'compiles' is about the code of a member: got the trained" in capsys.readouterr().err
 
 
 def test_weights_that_are_spoiled_break_a_law(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -568,6 +575,46 @@ def test_what_a_member_declares_may_break_its_trained_models(tmp_path: Path) -> 
     shard, runs = check(tmp_path / "run", law=("shard", "runs"))
     assert (shard.end, shard.text) == ("declared", example.breaks["shard"]) and not shard.is_failure
     assert runs.end == "holds"
+
+
+def test_what_a_user_s_member_declares_may_break_its_trained_models(tmp_path: Path) -> None:
+    """The file declares two members that read ahead, and one of them says so."""
+    code = """
+        import kinformer as kf
+        @kf.member
+        def ahead(d: int = 8):
+            return kf.LM(11, d, kf.Stack([kf.PreNorm(kf.Attention(kf.QKV(d, 2), kf.Softmax(kf.Full())))]))
+        @kf.member
+        def other(d: int = 8):
+            return ahead.rebuild(d=d)
+        EXAMPLES = (kf.Example(lambda: ahead(), breaks={"peek": "it is an encoder"}), lambda: other())
+    """
+    (tmp_path / "mine.py").write_text(textwrap.dedent(code), encoding="utf-8")
+    ends = {}
+    for name in ("ahead", "other"):
+        member = find_member(f"{tmp_path}/mine.py:{name}")
+        save(member(), tmp_path / name)
+        (verdict,) = verdicts(read_parts(str(tmp_path / name), member).examples, ["peek"])
+        ends[name] = verdict.end
+    assert ends == {"ahead": "declared", "other": "broken"}
+
+
+def test_a_file_with_the_names_of_an_executor_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = """
+        import kinformer as kf
+        cost = 3
+        def read(path, sep=","):
+            return open(path).read().split(sep)
+        def feed_forward():
+            return kf.MLP(16)
+    """
+    (tmp_path / "mine.py").write_text(textwrap.dedent(code), encoding="utf-8")
+    assert run(["check", f"{tmp_path}/mine.py:feed_forward", "--law", "runs"]) == 0
+    assert "MLP, a layer; 1 example" in capsys.readouterr().out
+
+
+def test_a_module_that_is_no_norm_is_not_called_one() -> None:
+    assert [kind_of(module) for module in (nn.LayerNorm(16), nn.Conv1d(3, 8, 3))] == ["norm", "module"]
 
 
 def test_a_class_or_member_of_a_file_without_examples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kinformer.cli.__main__ import run
+from kinformer.cli.support import catalogue
 from kinformer.cli.support.catalogue import list_papers, member_facts
 from kinformer.cli.support.citations import Citation, citations, source_citations
 from kinformer.cli.support.static_source import member_cost
@@ -142,6 +143,17 @@ def test_a_member_without_an_order_of_cost_has_none(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("@member\ndef mine():\n    pass\n\n\n@member(recipe=1)\ndef other():\n    pass\n")
     assert member_cost(file, "mine") is member_cost(file, "other") is None
+
+
+def test_facts_of_members_are_collected_only_if_they_are_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalogue, "member_facts", lambda: {"gpt": {"cost": "asked"}})
+    asked = [entry for entry in listed(capsys) if entry.get("cost") == "asked"]
+    assert [entry["name"] for entry in asked] == ["gpt"]
+    monkeypatch.setattr(catalogue, "member_facts", lambda: pytest.fail("nobody sees these facts"))
+    listed(capsys, "patterns")
+    assert run(["list"]) == run(["list", "members"]) == 0
 
 
 def test_lists_do_not_wait_for_heavy_packages() -> None:

@@ -86,6 +86,10 @@ def test_autocast_reaches_the_model_and_nothing_else(precision: str, tmp_path: P
     twin = copy.deepcopy(model).double()  # float64 stays exact, as the probes of a training need it
     assert torch.equal(twin.logits(tokens).y, copy.deepcopy(exact).double().logits(tokens).y)
     assert type(model).__name__ == type(exact).__name__ and isinstance(model, type(exact))
+    kind = type(exact)
+    lower = with_autocast(exact, DTYPES[precision])
+    assert type(exact) is kind and all(a is b for a, b in zip(lower.parameters(), exact.parameters(), strict=True))
+    assert torch.equal(lower.logits(tokens).y, low) and torch.equal(exact.logits(tokens).y, full)  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("precision", DTYPES)

@@ -88,7 +88,7 @@ def test_words_of_other_libraries_have_a_name_here(word: str) -> None:
 @pytest.mark.parametrize(
     ("function", "word", "end"),
     [
-        ("generate", "max_length", "use 'steps' instead"),
+        ("generate", "max_length", "use 'steps' instead: the number of new tokens, without the prompt"),
         ("generate", "repetition_penalty", "kinformer has none; temperature, top_k, top_p and beam choose tokens"),
         ("generate", "min_new_tokens", "kinformer has none; temperature"),
         ("generate", "generator", "use 'seed' instead"),
@@ -165,6 +165,7 @@ def test_calls_in_the_way_of_other_libraries_are_answered_in_a_line() -> None:
         "tokens are of type str, .* Encode the text with": lambda: unwrap(check_token_rows)("text"),
         "wrong batch for a classifier: got dict, expected": lambda: _tokens_and_labels(encoded),
         "wrong batch for a classifier: got Tensor, expected": lambda: _tokens_and_labels(ids),
+        "wrong batch for a classifier: got list, expected": lambda: unwrap(kf.Classifier.judge)(classifier, [ids]),
         "a model returns Loss, which has no 'logits'; call model.logits": lambda: lm(ids).logits,
     }
     for message, call in answers.items():

@@ -77,6 +77,46 @@ def test_keywords_of_a_function_are_checked_before_it_runs() -> None:
         scale(2.0, n_head=2)  # type: ignore[call-arg]
 
 
+def test_a_class_without_constructor_takes_no_argument() -> None:
+    class Plain(KeywordHints):
+        pass
+
+    with pytest.raises(TypeError, match=r"^Plain\(\) takes no arguments$"):
+        Plain(3)
+
+
+def test_a_function_that_takes_any_keyword_stays_as_it_is() -> None:
+    def free(x: int, **kwargs: int) -> int:
+        return x + sum(kwargs.values())
+
+    assert hint_keywords(free) is free
+
+
+class UserModel(kf.LM):
+    """A user's model, whose methods have other arguments than the library's."""
+
+    def forward(self, batch: Any, state: Any = None, progress: float = 0.0, **extra: Any) -> Any:
+        return super().forward(batch, state, progress), extra
+
+
+def test_the_methods_of_a_user_s_model_are_not_wrapped() -> None:
+    model = UserModel(11, 8, kf.Stack([kf.PreNorm(kf.MLP(8))]))
+    assert model(torch.tensor([[1, 2]]), lang="de")[1] == {"lang": "de"}
+    with pytest.raises(TypeError, match="^UserModel has no keyword 'attention_mask'"):
+        model.logits(torch.tensor([[1, 2]]), attention_mask=None)  # type: ignore[call-arg]
+
+
+def test_each_function_has_a_code_object_with_its_own_name() -> None:
+    functions = [kf.generate, kf.attend, kf.LM.forward, kf.LM.logits, kf.MLM.forward]
+    assert [function.__code__.co_name for function in functions[:3]] == ["generate", "attend", "forward"]
+    assert len({id(function.__code__) for function in functions}) == len(functions)
+
+
+def test_plain_data_of_each_call_has_no_hints() -> None:
+    """They are made in every layer of every call."""
+    assert not issubclass(kf.Context, KeywordHints) and not issubclass(kf.Request, KeywordHints)
+
+
 def test_a_compiled_graph_makes_patterns_and_calls_layers_by_keyword() -> None:
     assert unhooked(f"{__name__}:compiled")
 

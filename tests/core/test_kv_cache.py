@@ -18,7 +18,7 @@ from kinformer.core.pattern import pair_mask
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.core.request import Request
-from kinformer.core.state import fork, leaves, reset, select, share_positions
+from kinformer.core.state import detach, fork, leaves, reset, select, share_positions
 from kinformer.members.gpt import gpt
 from kinformer.nn.attention import Attention
 from kinformer.nn.depth.stack import Stack
@@ -488,6 +488,18 @@ def test_a_state_that_a_later_call_has_written_into_is_refused():
             layer(x[:, 6:7], spent)
     torch.testing.assert_close(layer(x[:, 7:], second.state).y, whole[:, 7:])
     torch.testing.assert_close(layer(x[:, 6:7], kept).y, whole[:, 6:7])
+
+
+@torch.no_grad()
+def test_copies_of_a_spent_state_are_refused_too():
+    """The copy would hold the keys of a later state under the positions of the earlier one."""
+    layer, x, _ = window_layer()
+    first = layer(x[:, :6], layer.start(1, 8)).state
+    layer(x[:, 6:7], first)
+    rows = torch.tensor([0])
+    for copy in (fork, detach, lambda state: select(state, rows), lambda state: reset(state, rows.bool())):
+        with pytest.raises(ValueError, match="this decoding state is spent"):
+            copy(first)
 
 
 @torch.no_grad()

@@ -9,6 +9,7 @@ import kinformer as kf
 from tests.unhooked import refusals, unhooked
 
 OUT = "TypeError: a layer returns Out, which holds more than a tensor; use its value: layer(x).y"
+LOSS = "TypeError: a model returns Loss, which holds more than a tensor; use its value: model(batch).total"
 MASK = "a pattern such as Causal() & Band(64) chooses the keys; ctx=Context.of_sequence(x, mask) marks padding"
 SHAPE = "expected a floating tensor [B, T, D]"
 LAYER = "give a layer, such as Attention(...), MLP(d) or a block of both"
@@ -50,10 +51,21 @@ CALLS = {
     # the result
     "x + layer(x)": OUT,
     "layer(x) + x": OUT,
+    "x - layer(x)": OUT,
+    "layer(x) - x": OUT,
+    "2 * layer(x)": OUT,
+    "layer(x) * 0.5": OUT,
+    "layer(x) / 2": OUT,
+    "layer(x) @ x.mT": OUT,
     "nn.Sequential(nn.Linear(8, 8), layer, nn.Linear(8, 8))(x)": OUT,
     "torch.cat([x, layer(x)])": OUT,
     "layer(x).shape": "AttributeError: a layer returns Out, which has no 'shape'; write layer(x).y.shape",
     "model(ids).backward()": "AttributeError: a model returns Loss, which has no 'backward'; write loss.total.backward",
+    "model(ids) / 4": LOSS,
+    "model(ids) + model(ids)": LOSS,
+    "sum([model(ids)])": LOSS,
+    "0.5 * model(ids)": LOSS,
+    "model.logits(ids).logits": "AttributeError: a layer returns Out, which has no 'logits'; its y has them",
     "model(ids).loss": "AttributeError: a model returns Loss, which has no 'loss'; write loss.total",
     # constructors
     "kf.QKV(8, num_heads=2)": "TypeError: QKV has no keyword 'num_heads'; use 'heads' instead",
@@ -83,6 +95,7 @@ CALLS = {
     ),
     "kf.Stack([nn.Linear(3, 3)])": f"ValueError: layers[0] is of the type Linear; {LAYER}",
     "kf.PreNorm(layer, nn.Linear(8, 8))": f"ValueError: layers[1] is of the type Linear; {LAYER}",
+    "kf.Stack(['ab'])": f"ValueError: layers[0] is 'ab'; {LAYER}",
     "kf.Stack(layer)": "ValueError: layers is of the type Attention; give a list of layers, such as [layer]",
     "kf.Causal & kf.Band(3)": "TypeError: Causal is a class; write Causal(...) & Band(left=3, right=None)",
     "kf.Causal | kf.Band(3)": "TypeError: Causal is a class; write Causal(...) | Band(left=3, right=None)",
@@ -99,6 +112,9 @@ CALLS = {
         "ValueError: 4 query heads cannot share 3 key heads evenly; make the first number a multiple of the "
         "second, or pass tensors [B, T, H, K] as x.transpose(1, 2)"
     ),
+    "kf.ValueProjection(16, 4, value_heads=3)": (
+        "ValueError: heads=4 is not a multiple of value_heads=3; change one of them"
+    ),
     "kf.attend(q, q, q, attn_mask=mask)": (
         "TypeError: attend has no keyword 'attn_mask'; use 'k_pos' instead: -1 marks padding there, and pattern= "
         "chooses the keys"
@@ -110,11 +126,22 @@ CALLS = {
         "ValueError: key_padding_mask has the wrong shape: got [4, 2], expected [2, 4]. Inputs [T, B, E] need "
         "batch_first=False, inputs [B, T, E] the default True"
     ),
+    "kf.save_attention_maps('run', 'maps.png')": (
+        "TypeError: wrong attention maps: got 'run', expected the result of kf.look. Call "
+        "save_attention_maps(kf.look(model, text), path)"
+    ),
     "kf.load('runs', device_map='auto')": (
-        "TypeError: load has no keyword 'device_map'; move the result with .to(device)"
+        "TypeError: load has no keyword 'device_map'; move models and tensors with .to(device)"
     ),
     "kf.generate(model, ids, max_new_tokens=5)": (
         "TypeError: generate has no keyword 'max_new_tokens'; use 'steps' instead"
+    ),
+    "kf.generate(model, ids, max_length=5)": (
+        "TypeError: generate has no keyword 'max_length'; use 'steps' instead: the number of new tokens, without the "
+        "prompt"
+    ),
+    "kf.generate(model, ids, 5, device='cuda')": (
+        "TypeError: generate has no keyword 'device'; move models and tensors with .to(device)"
     ),
     "kf.generate(model, ids, 5, do_sample=True)": (
         "TypeError: generate has no keyword 'do_sample'; temperature=0 takes the likeliest token, and any other "

@@ -30,14 +30,23 @@ from tests.unhooked import unhooked
         (list(range(1000)), "[0, 1, 2, 3, 4, 5, 6, 7, ...]"),
         (kf.Band(3), "Band(left=3, right=None)"),
         (Path("notes.txt"), "PosixPath('notes.txt')"),
+        (numpy.float64(-1), "np.float64(-1.0)"),
+        (numpy.int64(3), "np.int64(3)"),
+        (torch.tensor(0.5), "tensor(0.5000)"),
+        (torch.zeros(0), "<Tensor torch.float32 [0]>"),
     ],
 )
 def test_values_are_quoted_in_one_short_line(value: object, quoted: str) -> None:
     assert quote(value) == quoted
 
 
+def test_a_number_of_more_digits_than_python_writes_has_a_name() -> None:
+    assert (quote(10**5000), quote([10**5000])) == ("<int>", "<list>")
+
+
 def test_a_long_text_is_cut_and_its_length_is_given() -> None:
     assert shorten("a" * 80) == "a" * 80 and shorten("a" * 100, 100) == "a" * 100
+    assert shorten("a\nb") == "a b"
     assert shorten("a" * 1_000_000) == "a" * 40 + "... (1,000,000 characters)"
 
 

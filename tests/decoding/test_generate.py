@@ -474,6 +474,45 @@ def test_lists_of_ids_are_padded_on_the_left(model: LM) -> None:
     assert torch.equal(generate(model, encoded, 5, temperature=0), expected)
 
 
+@pytest.mark.parametrize(
+    "mask",
+    [
+        [[0, 0, 1], [1, 1, 1]],
+        [torch.tensor([0, 0, 1]), torch.tensor([1, 1, 1])],
+        [[0.0, 0.0, 1.0], [1.0, 1.0, 1.0]],
+        [list(numpy.array([False, False, True])), [True, True, True]],
+    ],
+    ids=["lists", "tensors", "floats", "numpy"],
+)
+def test_a_mask_counts_in_every_form(model: LM, mask: Any) -> None:
+    expected = generate(model, torch.tensor([[-1, -1, 4], [6, 0, 2]]), 5, temperature=0)
+    for dtype in (torch.long, torch.uint8, torch.uint16):  # the unsigned ones have no -1
+        prompts = torch.tensor([[0, 0, 4], [6, 0, 2]], dtype=dtype)
+        assert torch.equal(generate(model, prompts, 5, temperature=0, attention_mask=mask), expected)
+
+
+def test_a_mask_of_one_row_goes_with_one_prompt(model: LM) -> None:
+    prompts: tuple[Any, ...] = ([0, 1, 2], [[0, 1, 2]])
+    alone, batch = (generate(model, ids, 3, temperature=0, attention_mask=[0, 1, 1]) for ids in prompts)
+    assert torch.equal(alone, batch) and alone[0, 0] == -1
+
+
+def test_prompts_of_tensors_and_of_numpy_s_numbers_are_lists(model: LM) -> None:
+    expected = generate(model, [[4], [6, 0, 2]], 5, temperature=0)
+    for prompts in ([torch.tensor([4]), torch.tensor([6, 0, 2])], [list(numpy.array([4])), numpy.array([6, 0, 2])]):
+        assert torch.equal(generate(model, prompts, 5, temperature=0), expected)
+
+
+def test_a_mask_or_a_prompt_of_something_else_is_refused(model: LM) -> None:
+    with pytest.raises(TypeError, match="^attention_mask is 'left', expected 0 or 1 for each token"):
+        generate(model, torch.tensor([[1, 2]]), 1, attention_mask="left")  # type: ignore[arg-type]
+    for texts in (numpy.array(["a"]), numpy.array([None])):
+        with pytest.raises(TypeError, match=r"^the prompt is <ndarray .*>, expected token ids \[B, T\]; make it with"):
+            generate(model, texts, 1)
+    with pytest.raises(ValueError, match=r"the prompt has no token ids: got torch\.bool"):
+        generate(model, [True, False], 1)
+
+
 def test_a_seed_counts_up_row_by_row(model: LM) -> None:
     prompts = torch.tensor([[1, 2], [1, 2], [6, 0]])
     tokens = generate(model, prompts, 12, seed=7)

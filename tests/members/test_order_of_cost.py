@@ -305,9 +305,12 @@ def test_a_number_that_the_order_leaves_out_adds_little_work(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("cost", "message"),
-    [("L * windw", "with the name 'windw', expected keywords"), ("L times d", "expected an expression")],
+    [
+        ("L * windw", "with the name 'windw', expected keywords"),
+        *((cost, "expected an expression") for cost in ("L times d", "L(3)", "lambda: L", "L * 'd'", "log", "[L]", 5)),
+    ],
 )
-def test_an_order_that_cannot_be_read_is_refused(cost: str, message: str) -> None:
+def test_an_order_that_cannot_be_read_is_refused(cost: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message):
 
         @member(cost=cost)

@@ -5,7 +5,7 @@ Everything is read from the text of files. Nothing is imported except plugins.
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,20 +34,31 @@ class PaperEntry(NamedTuple):
 def list_entries(of: Iterable[str]) -> list[dict[str, Any]]:
     """Return an entry with kind, name and sentence for each part, member or kind of data of some kinds.
 
-    The entry of a member also has the authors, year and url of its paper, what it changes, its order of cost, and the
-    names of the claims about it. A plugin's member has None for them.
-
     of: the kinds, such as "patterns" and "members".
     """
     entries = []
     for kind in of:
-        known = member_facts() if kind == "members" else {}
         for name, sentence in first_sentences(kind).items():
             if kind == "data" and (file := part_files(kind).get(name)) and not constant(file, "FORM"):
                 continue  # a helper, and not a kind of data
-            extra = known.get(name, dict.fromkeys(ABOUT)) if kind == "members" else {}
-            entries.append({"kind": kind, "name": name, "sentence": sentence, **extra})
+            entries.append({"kind": kind, "name": name, "sentence": sentence})
     return entries
+
+
+def with_member_facts(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return entries with further facts about members, which take time to collect.
+
+    The facts are the authors, year and url of the member's paper, what it changes, its order of cost, and the names of
+    the claims about it. A plugin's member has None for them.
+
+    entries: the entries, as `list_entries` returns them.
+    """
+    entries = list(entries)
+    known = member_facts() if any(entry["kind"] == "members" for entry in entries) else {}
+    return [
+        {**entry, **(known.get(entry["name"], dict.fromkeys(ABOUT)) if entry["kind"] == "members" else {})}
+        for entry in entries
+    ]
 
 
 def member_facts() -> dict[str, dict[str, Any]]:

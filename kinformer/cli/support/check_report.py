@@ -74,6 +74,7 @@ def judge_target(target: str, member: str | None, law: list[str] | None, seconds
     try:
         with limit_time(seconds), from_user(Unreadable, LookupError):
             parts_file = read_parts(target, find_member_function(member) if member else None)
+            names = parts_file.laws_to_test(law or ())
     except TimeIsUp as error:
         raise UserError(
             f"{target} took more than {seconds:g} s to import and to build its examples. Give --seconds a larger number"
@@ -81,7 +82,6 @@ def judge_target(target: str, member: str | None, law: list[str] | None, seconds
     report.say(f"{_headline(parts_file)}\n", "bold")
     judged: list[Verdict] = []
     growth = Growth()
-    names = parts_file.laws_among(tuple(law or laws()))
     with report.console.status("") as status:
         for verdict in verdicts(parts_file.examples, names, seconds, status.update):
             judged.append(verdict)

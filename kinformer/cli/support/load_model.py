@@ -78,11 +78,11 @@ def load_model(
 
 
 def with_autocast(model: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """Return a model whose public methods compute under autocast.
+    """Return a model with the same weights whose public methods compute under autocast.
 
     Computations outside of the model, such as the search in a datastore, keep their full precision.
 
-    model: the model; its class becomes a subclass.
+    model: the model, which stays as it is. The result is of a subclass of its class.
     dtype: number format of its matrix products.
     """
     cls, device = type(model), next(model.parameters()).device.type
@@ -91,8 +91,9 @@ def with_autocast(model: nn.Module, dtype: torch.dtype) -> nn.Module:
         for name, method in inspect.getmembers_static(cls, inspect.isfunction)
         if not name.startswith("_") and (name == "forward" or not hasattr(nn.Module, name))
     }
-    model.__class__ = type(cls.__name__, (cls,), methods)
-    return model
+    low: nn.Module = object.__new__(type(cls.__name__, (cls,), methods))
+    vars(low).update(vars(model))
+    return low
 
 
 def _refuse_spoiled(folder: Path, model: Any) -> None:

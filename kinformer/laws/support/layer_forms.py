@@ -102,6 +102,8 @@ def kind_of(part: Any) -> str:
     contract = next((candidate for candidate in FORMS if isinstance(part, candidate)), None)
     if contract is None:
         return ""
+    if contract is nn.Module and not _is_norm(part):
+        return "module"
     return "".join(f" {c.lower()}" if c.isupper() else c for c in contract.__name__).strip().replace("module", "norm")
 
 
@@ -234,14 +236,18 @@ def _task(task: Task, make: Make) -> Forms:
 
 
 def _norm(norm: nn.Module, make: Make) -> Forms:
-    """Yield a block if the module is a norm (it keeps the shape of its input); no law tests others."""
-    try:
-        is_norm = norm(torch.zeros(1, 2, 16)).shape == (1, 2, 16)
-    except Exception:
-        return
-    if is_norm:
+    """Yield a block if the module is a norm; no law tests others."""
+    if _is_norm(norm):
         block = partial(PreNorm, norm=lambda d: make())
         yield Subject(norm, lambda: block(Attention(QKV(16, 2), Softmax(Causal())), MLP(16)))
+
+
+def _is_norm(module: nn.Module) -> bool:
+    """Return True if a module takes one tensor and keeps its shape."""
+    try:
+        return bool(module(torch.zeros(1, 2, 16)).shape == (1, 2, 16))
+    except Exception:
+        return False
 
 
 # the first class that matches decides; plain modules come last

@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,12 +40,21 @@ class PartsFile:
     module: ModuleType | None
     examples: tuple[JudgedPart, ...]
 
-    def laws_among(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the laws to test among some names: for a trained model, those that its weights can break.
+    def laws_to_test(self, chosen: Sequence[str]) -> tuple[str, ...]:
+        """Return the laws to test: for a trained model, those that its weights can break.
 
-        names: the names.
+        chosen: names of laws; empty for all.
+
+        Errors: Unreadable if a chosen law is about the code of a member, for a trained model.
         """
-        return tuple(name for name in names if self.module is not None or name not in ABOUT_CODE)
+        about_code = () if self.module is not None else ABOUT_CODE
+        for name in chosen:
+            if name in about_code:
+                raise Unreadable(
+                    f"the law {name!r} is about the code of a member: got the trained model {self.path}, expected a "
+                    "file. Give the file of its member"
+                )
+        return tuple(name for name in chosen or laws() if name not in about_code)
 
 
 def read_parts(text: str, member: Callable[..., Any] | None = None) -> PartsFile:
@@ -63,7 +73,7 @@ def read_parts(text: str, member: Callable[..., Any] | None = None) -> PartsFile
     if path.is_file() and path.suffix != ".py":
         raise Unreadable(f"{path} is not a Python file; give a file such as mine.py, or the folder of a trained model")
     module = _run(path)
-    if hasattr(module, "cost") and hasattr(module, "read") and not hasattr(module, "EXAMPLES"):
+    if _is_executor(module) and not hasattr(module, "EXAMPLES"):
         return PartsFile(
             path, module, (JudgedPart(path.stem, lambda: module, file=path),)
         )  # an executor is judged as a file
@@ -76,6 +86,12 @@ def read_parts(text: str, member: Callable[..., Any] | None = None) -> PartsFile
             raise Unreadable(f"no example of {path} is a {name!r}{suggest_names(name, titles)}")
         examples = tuple(example for example in examples if title_of(example) == name)
     return PartsFile(path, module, examples)
+
+
+def _is_executor(module: ModuleType) -> bool:
+    """Return True if a module has the functions of an executor, cost(request) and read(request)."""
+    functions = [getattr(module, name, None) for name in ("cost", "read")]
+    return all(inspect.isfunction(each) and len(inspect.signature(each).parameters) == 1 for each in functions)
 
 
 def _without_examples(path: Path, module: ModuleType, name: str) -> JudgedPart | None:
@@ -101,11 +117,12 @@ def _read_model(folder: Path, member: Callable[..., Any] | None) -> PartsFile:
         ) from error
     except (OSError, ValueError) as error:
         raise Unreadable(str(error)) from error
-    module = None if member is not None else modules("members").get(model.member.name)
-    entries = [Example.from_entry(entry) for entry in getattr(module, "EXAMPLES", ())]
-    reasons = {law: reason for entry in entries for law, reason in entry.breaks.items()}
-    judged = JudgedPart(model.member.name, lambda: copy.deepcopy(model), may_break=reasons)
-    return PartsFile(folder, None, (judged,))
+    name: str = model.member.name
+    module = modules("members").get(name) if member is None else sys.modules.get(member.__module__)
+    examples = [JudgedPart.from_example(name, Example.from_entry(entry)) for entry in getattr(module, "EXAMPLES", ())]
+    own = [example for example in examples if example.breaks and title_of(example) == name]
+    reasons = {law: reason for example in own for law, reason in example.breaks.items()}
+    return PartsFile(folder, None, (JudgedPart(name, lambda: copy.deepcopy(model), may_break=reasons),))
 
 
 def title_of(example: JudgedPart) -> str:

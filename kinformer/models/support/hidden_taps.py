@@ -1,4 +1,4 @@
-"""Taps: return an hidden state of a language model by its name, together with the logits."""
+"""Taps: return a hidden state of a language model by its name, together with the logits."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ BLOCKS, PLACES = 64, 8  # fewest blocks to search, and number of sublayers to se
 
 
 class TapOutput(NamedTuple):
-    """Result of a `Tap`: an hidden state of each token, with the model's output.
+    """Result of a `Tap`: a hidden state of each token, with the model's output.
 
     states: hidden state of each token.
     out: output of the model: logits in `out.y`, and the next decoding state.

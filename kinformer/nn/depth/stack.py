@@ -27,8 +27,8 @@ class Stack(Layer):
         super().__init__()
         if not isinstance(layers, Iterable):
             raise ValueError(f"layers is of the type {type(layers).__name__}; give a list of layers, such as [layer]")
+        check_layers(layers := list(layers))
         self.layers = nn.ModuleList(layers)
-        check_layers(self.layers)
         widths = sorted({layer.d for layer in self.layers})
         if not widths:
             raise ValueError("layers=[] is empty. Pass at least one layer, such as PreNorm(Attention(...), MLP(d))")

@@ -3,8 +3,8 @@
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.checks import check_at_least, check_flag, check_option, resolve_head_dim
-from kinformer.core.heads import Keys, Queries, number_of_groups
+from kinformer.core.checks import check_at_least, check_flag, check_multiple, check_option, resolve_head_dim
+from kinformer.core.heads import Keys, Queries
 from kinformer.core.projection import Projection, by_head
 
 
@@ -35,7 +35,7 @@ class ValueProjection(Projection):
         super().__init__()
         self.d, self.heads = check_at_least("d", d, 1), check_at_least("heads", heads, 1)
         self.key_heads = heads if value_heads is None else check_at_least("value_heads", value_heads, 1)
-        number_of_groups(heads, self.key_heads, "value heads")
+        check_multiple("heads", heads, "value_heads", self.key_heads)
         self.v_dim, self.bias = resolve_head_dim(d, heads, v_dim), check_flag("bias", bias)
         self.v = nn.Linear(d, self.key_heads * self.v_dim, bias=bias)
 

@@ -1,6 +1,8 @@
 """The tour: its plan, its trainings at equal time, its times, and the page with everything."""
 
+import html
 import re
+import shlex
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
@@ -152,6 +154,13 @@ def test_the_commands_on_the_page_run(results: tuple[TourResults, Path], capsys:
     assert all(find_pages(name) for name in set(shown))
     assert run(["generate", str(out / "gpt"), "--prompt", "the cat ", "--tokens", "4"]) == 0
     capsys.readouterr()
+
+
+def test_a_folder_with_a_space_is_quoted_in_the_commands(results: tuple[TourResults, Path], tmp_path: Path) -> None:
+    (tmp_path / "a tour").mkdir()
+    written = write_tour(results[0], tmp_path / "a tour").read_text("utf-8")
+    (command,) = re.findall(r"<code>(kinformer generate .*?)</code>", written)
+    assert shlex.split(html.unescape(command))[2] == str(tmp_path / "a tour" / "gpt")
 
 
 def test_the_command_writes_the_page_and_keeps_an_earlier_tour(
