@@ -188,7 +188,8 @@ def families() -> dict[str, Family]:
     folder = Path(__file__).parent / "families"
     names = sorted(path.stem for path in folder.glob("[!_]*.py"))
     found = [importlib.import_module(f"kinformer.bridge.families.{name}").FAMILIES for name in names]
-    return {family.kind: family for group in found for family in sorted(group, key=lambda family: family.kind)}
+    every = {family.kind: family for group in found for family in group}
+    return {kind: every[kind] for kind in sorted(every)}
 
 
 def family_of(kind: Any) -> Family:
