@@ -111,13 +111,13 @@ CALLS = {
         "batch_first=False, inputs [B, T, E] the default True"
     ),
     "kf.load('runs', device_map='auto')": (
-        "TypeError: load has no keyword 'device_map'; move the result with .to(device)"
+        "TypeError: load has no keyword 'device_map'; move the model with .to(device)"
     ),
     "kf.generate(model, ids, max_new_tokens=5)": (
         "TypeError: generate has no keyword 'max_new_tokens'; use 'steps' instead"
     ),
     "kf.generate(model, ids, 5, do_sample=True)": (
-        "TypeError: generate has no keyword 'do_sample'; temperature=0 takes the likeliest token, and any other "
+        "TypeError: generate has no keyword 'do_sample'; temperature 0 takes the likeliest token, and any other "
         "temperature samples"
     ),
     "kf.generate(model, 'text', 5)": (
@@ -127,8 +127,8 @@ CALLS = {
         "ValueError: the prompt has no token ids: got torch.float32, expected integers. Pass tokens.long()"
     ),
     "model('text')": (
-        "TypeError: tokens are of type str, expected a tensor of integers [B, T]. Encode the text with the model's "
-        "tokenizer"
+        "TypeError: tokens are of type str, expected a tensor of integers [B, T]. Encode the text with "
+        "model.tokenizer.encode(text), or list(text.encode()) for a model of bytes"
     ),
     "model(input_ids=ids)": "TypeError: LM has no keyword 'input_ids'; use 'batch' instead",
     "kf.fit(model, 'notes.txt', steps=1)": (
