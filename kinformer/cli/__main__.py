@@ -5,7 +5,8 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Collection, MutableMapping
+from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
 
@@ -32,9 +33,12 @@ from kinformer.cli.list import list_parts
 from kinformer.cli.play import play
 from kinformer.cli.read import read
 from kinformer.cli.show import show
+from kinformer.cli.support import static_source
+from kinformer.cli.support.option_checks import saved_config
 from kinformer.cli.tour import tour
 from kinformer.cli.train import train
 from kinformer.core.did_you_mean import ADVICE, explain_synonym, find_synonym
+from kinformer.core.keywords import signature
 from kinformer.core.missing_path import missing_path
 from kinformer.lab.errors import FAILED, INTERRUPTED, WRONG, UserError
 from kinformer.lab.train.training_interrupt import TrainingInterrupt
@@ -193,6 +197,8 @@ def _outcome(words: list[str]) -> tuple[str, int]:
         if not hasattr(error, "format_message"):  # errors of the option parser have this method
             raise
         message = error.format_message().replace(": Value error, ", ": ")  # a prefix from pydantic, which Typer uses
+        if message.startswith("No such command") and message.endswith("."):
+            message = f"{message[:-1]}; {ADVICE.get(words[0], '`kinformer --help` lists the commands')}"
         return _no_such_option(error, words) or f"{message}{_what_is_missing(error)}", WRONG
 
 
@@ -251,15 +257,13 @@ def _no_such_option(error: Any, words: list[str]) -> str:
     return f"{problem}; `{error.ctx.command_path} --help` lists the options"
 
 
-def _member_keywords(words: list[str]) -> set[str]:
-    """Return the keywords of the members that a command names; of all members if it names none."""
-    # imported here, because no other command line error needs torch
-    from kinformer.core.discover import members
-    from kinformer.core.keywords import signature
-
-    functions = members()
-    chosen = [functions[word] for word in words if word in functions] or list(functions.values())
-    return {keyword for function in chosen for keyword in signature(function).parameters}
+def _member_keywords(words: list[str]) -> Collection[str]:
+    """Return the keywords of the member that a command names, or that made the run it names; empty for neither."""
+    for word in words[1:]:
+        stub = static_source.member_stub(word) or static_source.member_stub(saved_config(Path(word)).get("member", ""))
+        if stub is not None:
+            return signature(stub).parameters
+    return ()
 
 
 def _code(code: object) -> tuple[str, int]:

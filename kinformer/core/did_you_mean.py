@@ -53,6 +53,8 @@ _SYNONYMS = {
     "tokens": "max_new_tokens max_tokens max_length input_ids inputs prompt idx attention_mask",
     "temperature": "temp",
     "beam": "num_beams beams beam_size beam_width n_beams",
+    "field": "text column text_column text_field",
+    "text": "field column sentence text_column",
     "stop": "eos_token_id stop_token eos stop_strings stopping_criteria",
     "state": "past_key_values past kv_cache cache",
     "recompute": "use_cache",
@@ -145,6 +147,7 @@ _ADVICE = {
     "data: text=PATH,tokenizer=PATH": "AutoTokenizer PreTrainedTokenizerFast tokenizer tokenizer_name tokenizer_file",
     "`kinformer evaluate RUN --data text=FILE --split whole` measures a saved model": "evaluate eval",
     "`kinformer compare` compares models": "compare",
+    "`kinformer compare MEMBER --grid lr=1e-3,3e-3` tries several values": "sweep grid_search",
     "`kinformer classify RUN --text TEXT` labels texts, and model.scores(tokens) in Python": "classify predict",
     "the targets are the tokens; TokenBatch(tokens, scored) marks those that count": "labels targets",
     "a model returns its loss, model.logits(tokens).y are the scores, and kf.look(model, text) shows the attention": ""
@@ -158,7 +161,7 @@ _ADVICE = {
     "optimizers optimiser",
     "the data is read by fit itself; a DataLoader of your own has its own workers": "dataloader_num_workers "
     "num_workers dataloader_pin_memory group_by_length remove_unused_columns",
-    "kinformer uploads nothing; kf.save(model, folder) writes a folder": "push_to_hub hub_model_id hub_token",
+    "kinformer uploads nothing; kf.save(model, folder) writes a folder": "push_to_hub hub_model_id push upload",
     "label smoothing is a keyword of some members, such as transformer(smoothing=0.1)": "label_smoothing "
     "label_smoothing_factor",
     "masked models choose 15% of the tokens; a DataLoader with a collator of transformers chooses others": ""

@@ -276,7 +276,10 @@ def _prompt(
         )
     ends = (tokens[:, -1] < 0).nonzero()[:, 0].tolist()
     if ends:
-        raise ValueError(f"row {ends[0]} of the prompt ends with padding (-1); give it a token, and pad on the left")
+        raise ValueError(
+            f"row {ends[0]} of the prompt ends with padding; pad on the left, as a tokenizer of transformers does with "
+            'padding_side="left"'
+        )
     seeds = None if isinstance(seed, int) or seed is None else len(seed)
     for name, rows in (
         ("source", None if source is None else len(source)),

@@ -15,8 +15,10 @@ from safetensors.torch import load_file, save_file
 
 from kinformer.checkpoint.checkpoint import load, save
 from kinformer.checkpoint.model_files import CheckpointError
+from kinformer.checkpoint.tokenizer_choice import train_tokenizer
 from kinformer.checkpoint.weights_file import format_weights, read_tensors
 from kinformer.core.discover import MemberRecord
+from kinformer.members.gpt import gpt
 from tests.lab.train import tiny
 
 
@@ -353,3 +355,13 @@ def test_a_folder_of_models_names_them(tmp_path: Path) -> None:
         save(tiny.bigram(), tmp_path / name)
     with pytest.raises(FileNotFoundError, match=f"holds 2 runs: a, b; give {tmp_path}/a$"):
         load(tmp_path)
+
+
+def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(tmp_path: Path) -> None:
+    model = gpt(d=8, depth=1, heads=2, vocab=257)
+    model.tokenizer = train_tokenizer(["abab" * 9], 258)
+    with pytest.raises(
+        ValueError, match="its tokenizer has 258 tokens, expected at most vocab=257. Build it with vocab="
+    ):
+        save(model, tmp_path / "run")
+    assert not (tmp_path / "run").exists()

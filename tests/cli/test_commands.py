@@ -413,6 +413,35 @@ def test_what_is_missing_is_named(capsys: pytest.CaptureFixture[str], tmp_path: 
     fails(capsys, ["trian"], "No such command 'trian'")
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["sweep", "gpt"], "No such command 'sweep'; `kinformer compare MEMBER --grid lr=1e-3,3e-3` tries"),
+        (["quux"], "No such command 'quux'; `kinformer --help` lists the commands"),
+        (["show", "Trainer"], "no part or member 'Trainer'; use 'fit' instead: `kinformer show fit`"),
+        (["show", "AutoTokenizer"], "no part or member 'AutoTokenizer'; fit(model, data, tokenizer=...) takes a"),
+        (["generate", "--model", "x"], "No such option: --model; the folder is given without an option"),
+        (["generate", "x", "--max_new_tokens", "3"], "No such option: --max_new_tokens; use --tokens instead"),
+        (["generate", "x", "--max_length", "3"], "use --tokens instead, which does not count the prompt"),
+        (["evaluate", "run", "--batch_size", "3"], "--batch_size; `kinformer evaluate --help` lists the options"),
+        (["evaluate", "run", "--heads", "3"], "--heads; keywords of a member have no dashes: write heads=VALUE"),
+        (["compare", "gpt", "d=8", "--data", "text=stdlib"], "d=8 is not a member; write keywords in brackets, as in"),
+        (
+            ["train", "run", "--data", "text=stdlib", "--out", "x"],
+            "run is a run, not a member: write gpt, with --out run",
+        ),
+        (["train", "gpt", "--data", "novel.txt", "--out", "x"], "write text=novel.txt for a text, or env=ID"),
+    ],
+)
+def test_words_of_other_programs_are_answered(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text('{"member": "gpt"}')
+    fails(capsys, words, message)
+
+
 @pytest.mark.parametrize(("stop", "code"), [(KeyboardInterrupt(), 130), (TrainingInterrupt("", signal.SIGTERM), 143)])
 def test_a_signal_anywhere_is_said_in_a_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stop: BaseException, code: int

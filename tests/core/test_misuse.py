@@ -81,6 +81,23 @@ CALLS = {
     "kf.Softmax(mask.numpy())": (
         "ValueError: pattern is of the type ndarray; give a pattern, such as Causal() & Band(64)"
     ),
+    "kf.Softmax('Causal()')": (
+        "ValueError: pattern is 'Causal()'; give a pattern, such as Causal() & Band(64), without quotes, because only "
+        "members take a text"
+    ),
+    "kf.MultiheadAttention(16, 2)(x, x, x)": (
+        "ValueError: the inputs have the wrong width: got query [2, 4, 8], key [2, 4, 8], value [2, 4, 8], expected "
+        "16, 16, 16 numbers"
+    ),
+    "kf.look(layer.projection, 'text')": (
+        "TypeError: wrong model for look: got <QKV>, expected a model of kinformer. Give kf.gpt(), or a model of "
+        "kf.load(FOLDER)"
+    ),
+    "kf.Settings(learning_rate=1)": "TypeError: Settings has no keyword 'learning_rate'; use 'lr' instead",
+    "kf.generate(model, {'input_ids': ids, 'attention_mask': ids - 4}, 5)": (
+        "ValueError: row 0 of the prompt ends with padding; pad on the left, as a tokenizer of transformers does with "
+        'padding_side="left"'
+    ),
     "kf.Stack([nn.Linear(3, 3)])": f"ValueError: layers[0] is of the type Linear; {LAYER}",
     "kf.PreNorm(layer, nn.Linear(8, 8))": f"ValueError: layers[1] is of the type Linear; {LAYER}",
     "kf.Stack(layer)": "ValueError: layers is of the type Attention; give a list of layers, such as [layer]",
