@@ -198,7 +198,7 @@ def _outcome(words: list[str]) -> tuple[str, int]:
             raise
         message = error.format_message().replace(": Value error, ", ": ")  # a prefix from pydantic, which Typer uses
         if message.startswith("No such command") and message.endswith("."):
-            message = f"{message[:-1]}; {ADVICE.get(words[0], '`kinformer --help` lists the commands')}"
+            message = f"{message[:-1]}; {ADVICE.get(words[0], 'write kinformer --help for a list')}"
         return _no_such_option(error, words) or f"{message}{_what_is_missing(error)}", WRONG
 
 

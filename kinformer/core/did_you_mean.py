@@ -134,7 +134,7 @@ _ADVICE = {
     "kinformer has none; temperature, top_k, top_p and beam choose tokens": "repetition_penalty no_repeat_ngram_size "
     "typical_p min_p min_length min_new_tokens encoder_repetition_penalty bad_words_ids logits_processor "
     "diversity_penalty num_beam_groups penalty_alpha generation_config",
-    "generate returns the tokens alone; on_tokens gets the log-probability of each": "return_dict_in_generate "
+    "generate returns only tokens; on_tokens gets the log-probability of each": "return_dict_in_generate "
     "output_scores output_logits",
     "batches come ready from a DataLoader, which has its own collate_fn": "data_collator collate_fn "
     "DataCollatorForLanguageModeling DataCollatorWithPadding",
@@ -147,7 +147,7 @@ _ADVICE = {
     "data: text=PATH,tokenizer=PATH": "AutoTokenizer PreTrainedTokenizerFast tokenizer tokenizer_name tokenizer_file",
     "`kinformer evaluate RUN --data text=FILE --split whole` measures a saved model": "evaluate eval",
     "`kinformer compare` compares models": "compare",
-    "`kinformer compare MEMBER --grid lr=1e-3,3e-3` tries several values": "sweep grid_search",
+    "`kinformer compare` with --grid lr=1e-3,3e-3 tries several values": "sweep grid_search",
     "`kinformer classify RUN --text TEXT` labels texts, and model.scores(tokens) in Python": "classify predict",
     "the targets are the tokens; TokenBatch(tokens, scored) marks those that count": "labels targets",
     "a model returns its loss, model.logits(tokens).y are the scores, and kf.look(model, text) shows the attention": ""

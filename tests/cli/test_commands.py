@@ -416,8 +416,8 @@ def test_what_is_missing_is_named(capsys: pytest.CaptureFixture[str], tmp_path: 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["sweep", "gpt"], "No such command 'sweep'; `kinformer compare MEMBER --grid lr=1e-3,3e-3` tries"),
-        (["quux"], "No such command 'quux'; `kinformer --help` lists the commands"),
+        (["sweep", "gpt"], "No such command 'sweep'; `kinformer compare` with --grid lr=1e-3,3e-3 tries"),
+        (["quux"], "No such command 'quux'; write kinformer --help for a list"),
         (["show", "Trainer"], "no part or member 'Trainer'; use 'fit' instead: `kinformer show fit`"),
         (["show", "AutoTokenizer"], "no part or member 'AutoTokenizer'; fit(model, data, tokenizer=...) takes a"),
         (["generate", "--model", "x"], "No such option: --model; the folder is given without an option"),
@@ -425,7 +425,7 @@ def test_what_is_missing_is_named(capsys: pytest.CaptureFixture[str], tmp_path: 
         (["generate", "x", "--max_length", "3"], "use --tokens instead, which does not count the prompt"),
         (["evaluate", "run", "--batch_size", "3"], "--batch_size; `kinformer evaluate --help` lists the options"),
         (["evaluate", "run", "--heads", "3"], "--heads; keywords of a member have no dashes: write heads=VALUE"),
-        (["compare", "gpt", "d=8", "--data", "text=stdlib"], "d=8 is not a member; write keywords in brackets, as in"),
+        (["compare", "gpt", "d=8", "--data", "text=stdlib"], "there is no member 'd=8'; keywords go behind a member"),
         (
             ["train", "run", "--data", "text=stdlib", "--out", "x"],
             "run is a run, not a member: write gpt, with --out run",

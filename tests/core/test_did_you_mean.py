@@ -103,7 +103,7 @@ def test_words_of_other_libraries_have_a_name_here(word: str) -> None:
         ("gpt", "tie_word_embeddings", "LM(..., tie=True) ties the embedding to the head"),
         ("gpt", "attn_implementation", "each attention call takes the fastest kernel itself"),
         ("generate", "pad_token_id", "-1 marks padding, on the left of a prompt"),
-        ("generate", "output_scores", "generate returns the tokens alone; on_tokens gets"),
+        ("generate", "output_scores", "generate returns only tokens; on_tokens gets"),
         ("generate", "input_ids", "use 'tokens' instead: -1 marks padding, on the left"),
         ("generate", "num_return_sequences", "repeat the prompt: tokens.repeat(n, 1)"),
         ("generate", "top_q", "the nearest is 'top_p'"),

@@ -93,7 +93,7 @@ def changed(ctx: typer.Context, texts: list[str] | None) -> list[str] | None:
 def saved_config(folder: Path) -> dict[str, Any]:
     """The member and metric of a model's config; empty if the member is in a user's file.
 
-    An unreadable config is empty too, because the command that reads it refuses it.
+    folder: the folder. An unreadable config in it is empty too, because the command that reads it refuses it.
     """
     with suppress(OSError, ValueError, KeyError, TypeError):
         config = from_json(contents(folder / CONFIG))
@@ -112,8 +112,6 @@ def members(ctx: typer.Context, texts: list[str]) -> list[str]:
     """
     for text in texts:
         name, bracket, inside = text.strip().partition("(")
-        if "=" in name:
-            raise UserError(f"{text} is not a member; write keywords in brackets, as in '{texts[0]}({text})'")
         member(name.strip())
         if bracket:
             _check_keywords(ctx, name.strip(), [piece for piece in split(inside.rpartition(")")[0]) if piece])
