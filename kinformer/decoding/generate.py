@@ -108,9 +108,9 @@ def generate(
     _check(steps, method, state, recompute)
     _refuse_unused(temperature, top_k, top_p, beam, length_penalty)
     _refuse_seeds(seed)
-    if isinstance(stop, str | bytes):
+    if isinstance(stop, str | bytes | list | tuple):
         raise ValueError(
-            f"stop is a text: got {quote(stop)}, expected a token id, or a function of the new tokens [B, N] that says "
+            f"wrong stop: got {quote(stop)}, expected a token id, or a function of the new tokens [B, N] that says "
             "which rows have ended. `kinformer generate RUN --stop TEXT` takes a text"
         )
     if stop is not None and not callable(stop):

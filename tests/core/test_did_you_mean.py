@@ -187,8 +187,12 @@ def test_calls_in_the_way_of_other_libraries_are_answered_in_a_line() -> None:
         with pytest.raises((TypeError, AttributeError), match=message) as caught:
             call()
         assert "\n" not in str(caught.value)
-    with pytest.raises(ValueError, match="stop is a text: got '.', expected a token id"):
+    with pytest.raises(ValueError, match="wrong stop: got '.', expected a token id"):
         unwrap(kf.generate)(lm, ids, 1, stop=".")
+    with pytest.raises(
+        ValueError, match="wrong stop: got .1, 2., expected a token id, or a function of the new tokens"
+    ):
+        unwrap(kf.generate)(lm, ids, 1, stop=[1, 2])
 
 
 @pytest.mark.parametrize(
