@@ -73,8 +73,8 @@ def save(model: nn.Module, folder: str | Path, *, step: int | None = None) -> No
     folder = Path(folder)
     tokenizer = as_tokenizer(getattr(model, "tokenizer", None))
     config = _config(record) | _training_facts(model, tokenizer)
-    vocab = record.keywords.get("vocab", math.inf)
-    if config["tokenizer"] == TOKENIZER and tokenizer is not None and tokenizer.size > vocab:
+    vocab = record.keywords.get("vocab")  # a user's own member may have None or another keyword
+    if config["tokenizer"] == TOKENIZER and tokenizer and isinstance(vocab, int) and tokenizer.size > vocab:
         raise ValueError(
             f"cannot save the model: its tokenizer has {tokenizer.size:,} tokens, expected at most vocab={vocab}. "
             f"Build it with vocab={tokenizer.size}"

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -365,3 +366,7 @@ def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(tmp_path: Path) 
     ):
         save(model, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+    model.member = replace(
+        model.member, keywords={**model.member.keywords, "vocab": None}
+    )  # as a user's own member may
+    save(model, tmp_path / "run")
