@@ -73,8 +73,8 @@ def save(model: nn.Module, folder: str | Path, *, step: int | None = None) -> No
     folder: folder to write.
     step: training step of the weights.
 
-    Errors: TypeError if no member function built the model; OSError if the folder cannot be written. An earlier
-    checkpoint in the folder then stays.
+    Errors: TypeError if no member function built the model; ValueError if its tokenizer has more tokens than the model;
+    OSError if the folder cannot be written. An earlier checkpoint in the folder then stays.
     """
     if isinstance(model, str | Path):
         raise TypeError("save takes the model first: got a folder. Call save(model, folder)")
@@ -82,6 +82,12 @@ def save(model: nn.Module, folder: str | Path, *, step: int | None = None) -> No
     folder = Path(folder)
     tokenizer = as_tokenizer(getattr(model, "tokenizer", None))
     config = _config(record) | _training_facts(model, tokenizer)
+    vocab = record.keywords.get("vocab")  # a user's own member may have None or another keyword
+    if config["tokenizer"] == TOKENIZER and tokenizer and isinstance(vocab, int) and tokenizer.size > vocab:
+        raise ValueError(
+            f"cannot save the model: its tokenizer has {tokenizer.size:,} tokens, expected at most vocab={vocab}. "
+            f"Build it with vocab={tokenizer.size}"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     metadata = {"format": "pt", "built": _identity_hash(config)} | ({} if step is None else {"step": str(step)})
     weights = format_weights(dict(tensors_of(model)), metadata)

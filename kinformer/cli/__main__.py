@@ -5,7 +5,8 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Collection, MutableMapping
+from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
 
@@ -32,9 +33,12 @@ from kinformer.cli.list import list_parts
 from kinformer.cli.play import play
 from kinformer.cli.read import read
 from kinformer.cli.show import show
+from kinformer.cli.support import static_source
+from kinformer.cli.support.option_checks import saved_config
 from kinformer.cli.tour import tour
 from kinformer.cli.train import train
 from kinformer.core.did_you_mean import ADVICE, explain_synonym, find_synonym
+from kinformer.core.keywords import signature
 from kinformer.core.missing_path import missing_path
 from kinformer.lab.errors import FAILED, INTERRUPTED, WRONG, UserError
 from kinformer.lab.train.training_interrupt import TrainingInterrupt
@@ -193,7 +197,9 @@ def _outcome(words: list[str]) -> tuple[str, int]:
         if not hasattr(error, "format_message"):  # errors of the option parser have this method
             raise
         message = error.format_message().replace(": Value error, ", ": ")  # a prefix from pydantic, which Typer uses
-        return _no_such_option(error) or f"{message}{_what_is_missing(error)}", WRONG
+        if message.startswith("No such command") and message.endswith("."):
+            message = f"{message[:-1]}; {ADVICE.get(words[0], 'write kinformer --help for a list')}"
+        return _no_such_option(error, words) or f"{message}{_what_is_missing(error)}", WRONG
 
 
 def _output_error(text: str = "") -> OSError | None:
@@ -226,22 +232,38 @@ def _what_is_missing(error: Any) -> str:
     return f" Expected: {help_text}" if (help_text := getattr(param, "help", None)) else ""
 
 
-def _no_such_option(error: Any) -> str:
+def _no_such_option(error: Any, words: list[str]) -> str:
     """Return the message for an unknown option that has another name here or is a keyword; "" for other errors."""
     if type(error).__name__ != "NoSuchOption" or error.ctx is None:
         return ""
-    params = error.ctx.command.params
+    params, problem = error.ctx.command.params, f"No such option: {error.option_name}"
     options = {opt.lstrip("-").replace("-", "_"): opt for param in params for opt in param.opts if opt.startswith("--")}
     name = error.option_name.lstrip("-").replace("-", "_")
-    synonym = find_synonym(name, options) or find_synonym(name) or name
-    if synonym in options:
-        return f"No such option: {error.option_name}; use {options[synonym]} instead{explain_synonym(name, synonym)}"
-    takes_keywords = any(param.name == "keywords" for param in params)
-    if name in ADVICE and not takes_keywords:
-        return f"No such option: {error.option_name}; {ADVICE[name]}"
-    if not takes_keywords or difflib.get_close_matches(name, options, n=1, cutoff=CLOSE):
+    synonym = name if name in options else find_synonym(name, options)
+    if synonym is not None:
+        return f"{problem}; use {options[synonym]} instead{explain_synonym(name, synonym)}"
+    if any(param.name == "keywords" for param in params):
+        keywords = _member_keywords(words)
+        keyword = name if name in keywords else find_synonym(name, keywords)
+        if keyword is not None:
+            return f"{problem}; keywords of a member have no dashes: write {keyword}=VALUE"
+    if name in ADVICE:
+        return f"{problem}; {ADVICE[name]}"
+    if name in ("model", "model_name", "model_name_or_path", *(param.name for param in params)):
+        first = next((param.name for param in params if param.param_type_name == "argument"), "first argument")
+        return f"{problem}; the {first} is given without an option, as the first word"
+    if difflib.get_close_matches(name, options, n=1, cutoff=CLOSE):
         return ""
-    return f"No such option: {error.option_name}; keywords of a member have no dashes: write {synonym}=VALUE"
+    return f"{problem}; `{error.ctx.command_path} --help` lists the options"
+
+
+def _member_keywords(words: list[str]) -> Collection[str]:
+    """Return the keywords of the member that a command names, or that made the run it names; empty for neither."""
+    for word in words[1:]:
+        stub = static_source.member_stub(word) or static_source.member_stub(saved_config(Path(word)).get("member", ""))
+        if stub is not None:
+            return signature(stub).parameters
+    return ()
 
 
 def _code(code: object) -> tuple[str, int]:

@@ -1,6 +1,7 @@
 """Suggestions in error messages about unknown names: a synonym, advice, or the nearest name."""
 
 import difflib
+import re
 from collections.abc import Collection, Iterable
 
 from kinformer.core.quote import quote, shorten
@@ -17,7 +18,7 @@ _SYNONYMS = {
     "hidden": "d_ff intermediate_size dim_feedforward ffn_dim ff_dim n_inner hidden_size hidden_dim ff_mult",
     "vocab": "vocab_size num_tokens n_vocab vocabulary",
     "length": "max_seq_len seq_len sequence_length context_length block_size n_positions n_ctx max_position_embeddings "
-    "max_length max_len",
+    "max_length max_len max_seq_length",
     "window": "window_size sliding_window attention_window local_window local_attn_window_size",
     "left": "window window_size sliding_window attention_window local_window",
     "dropout": "p attn_dropout attention_dropout drop dropout_p attn_pdrop resid_pdrop embd_pdrop resid_dropout "
@@ -37,20 +38,23 @@ _SYNONYMS = {
     "lr": "learning_rate rate max_lr",
     "steps": "epochs num_epochs num_train_epochs max_epochs n_epochs max_steps num_steps train_steps iterations iters "
     "max_iters max_new_tokens max_tokens max_length",
-    "data": "train_dataset dataset train_data train_dataloader dataloader input_ids",
+    "data": "train_dataset train_file dataset train_data train_dataloader dataloader input_ids",
+    "betas": "adam_beta1 adam_beta2 beta1 beta2 adam_betas",
     "batch": "batch_size bs per_device_train_batch_size train_batch_size input_ids attention_mask",
     "decay": "weight_decay wd",
     "clip": "grad_clip max_grad_norm gradient_clip gradient_clip_val",
     "accumulate": "gradient_accumulation_steps grad_accum accumulate_grad_batches",
     "warmup": "warmup_steps num_warmup_steps warmup_ratio warmup_iters",
     "schedule": "scheduler lr_scheduler lr_scheduler_type",
-    "valid": "eval_dataset validation_data val_data valid_data eval_data test_dataset",
+    "valid": "eval_dataset validation_data val_data valid_data eval_data test_dataset validation_file eval_file",
     "split": "valid eval_dataset",
     "wandb": "report_to log_with use_wandb",
     "resume": "resume_from_checkpoint",
-    "tokens": "max_new_tokens max_tokens max_length input_ids inputs prompt idx attention_mask pad_token_id",
+    "tokens": "max_new_tokens max_tokens max_length input_ids inputs prompt idx attention_mask",
     "temperature": "temp",
     "beam": "num_beams beams beam_size beam_width n_beams",
+    "field": "text column text_column text_field",
+    "text": "field column sentence text_column",
     "stop": "eos_token_id stop_token eos stop_strings stopping_criteria",
     "state": "past_key_values past kv_cache cache",
     "recompute": "use_cache",
@@ -63,7 +67,10 @@ _SYNONYMS = {
     "bert_classifier": "BertForSequenceClassification AutoModelForSequenceClassification",
     "generate": "pipeline",
     "on_tokens": "streamer callback",
-    "out": "output_dir save_dir checkpoint_dir output",
+    "out": "output_dir save_dir checkpoint_dir output run_name logging_dir",
+    "overwrite": "overwrite_output_dir exist_ok",
+    "parallel": "fsdp deepspeed ddp",
+    "device": "use_cpu no_cuda device_map map_location",
     "folder": "path pretrained_model_name_or_path checkpoint",
     "precision": "bf16 fp16 mixed_precision dtype",
     "checkpointing": "gradient_checkpointing",
@@ -72,26 +79,40 @@ _SYNONYMS = {
     "save": "save_pretrained",
     "fit": "Trainer TrainingArguments train",
     "attend": "scaled_dot_product_attention sdpa flash_attn_func flex_attention",
-    "LM": "TransformerWrapper AutoregressiveWrapper GPT2LMHeadModel",
+    "LM": "TransformerWrapper AutoregressiveWrapper",
     "Stack": "Decoder Encoder AttentionLayers TransformerDecoder TransformerEncoder",
-    "gpt": "GPT GPT2 gpt2",
+    "gpt": "GPT GPT2 gpt2 GPT2LMHeadModel GPT2Model",
+    "llama": "LlamaForCausalLM LlamaModel Llama",
+    "Rotary": "RotaryEmbedding RoPE RotaryPositionalEmbedding LlamaRotaryEmbedding",
+    "Band": "SlidingWindow SlidingWindowAttention LocalAttention",
     "progress": "verbose progress_bar disable_tqdm",
 }
 
 
-# For a name and a part of a word: the explanation that follows the name if it replaces a word with this part.
+# For a name: a regular expression of words, and the explanation that follows the name if it replaces such a word.
 _EXPLANATIONS = {
-    ("steps", "epochs"): ": steps = epochs * training tokens / (batch * length)",
-    ("steps", "max_length"): ": the number of new tokens, without the prompt",
-    ("split", "valid"): ": whole measures all of a held-out file",
-    ("tokens", ""): ": -1 marks padding, on the left of a prompt",
-    ("batch", "mask"): ": -1 marks padding in its tokens",
-    ("recompute", ""): ": recompute=True reads the whole row at each step, as use_cache=False does",
-    ("measures", ""): ": the number of measurements on validation data",
-    ("on_metrics", ""): ": a function that gets the numbers of each step and measurement",
-    ("pattern", "causal"): ": such as Causal()",
-    ("k_pos", "mask"): ": -1 marks padding there, and pattern= chooses the keys",
-    ("projection", ""): ": write Attention(QKV(d, heads), Softmax(Causal()))",
+    "steps": [
+        ("epochs", ": steps = epochs * training tokens / (batch * length)"),
+        ("max_length", ", which does not count the prompt"),
+    ],
+    "split": [("valid", ": whole measures all of a held-out file")],
+    "tokens": [
+        ("ids|mask|inputs", ": -1 marks padding, on the left of a prompt"),
+        ("max_length", ", which does not count the prompt"),
+    ],
+    "batch": [("mask", ": -1 marks padding in its tokens")],
+    "betas": [("", ": both numbers, such as 0.9 and 0.95")],
+    "out": [("run_name|logging", ": the name of the folder is the name of the run, and the logs are in it")],
+    "precision": [("fp16", ": bf16, because the gradients of fp16 underflow without a scaled loss")],
+    "recompute": [("", ": recompute=True reads the whole row at each step, as use_cache=False does")],
+    "measures": [("", ": the largest number of measurements on validation data")],
+    "on_metrics": [("", ": a function that gets the numbers of each step and measurement")],
+    "pattern": [("causal", ": such as Causal()")],
+    "k_pos": [
+        ("padding|key", ": -1 marks padding there"),
+        ("mask", ": -1 marks padding there, and pattern= chooses the keys"),
+    ],
+    "projection": [("", ": write Attention(QKV(d, heads), Softmax(Causal()))")],
 }
 
 # Advice about words of other libraries for which the called function has no name.
@@ -103,30 +124,70 @@ _ADVICE = {
     "attention_dropout dropout_p attn_pdrop",
     "kf.MultiheadAttention returns attention weights, and kf.look(model, text) does for a whole model": "need_weights "
     "output_attentions return_attention return_attn average_attn_weights",
-    "move models and tensors with .to(device)": "device device_map map_location",
+    "move models and tensors with .to(device)": "device device_map map_location use_cpu no_cuda",
     "convert models and tensors with .to(dtype)": "dtype torch_dtype",
     "inputs are batch first; transpose others with x.transpose(0, 1)": "batch_first",
-    "temperature=0 takes the likeliest token, and any other temperature samples": "do_sample greedy sample",
-    "repeat the prompt with tokens.repeat(n, 1)": "num_return_sequences num_samples",
-    "-1 marks padding, on the left of a prompt": "padding_side pad",
+    "temperature 0 takes the likeliest token, and any other temperature samples": "do_sample greedy sample",
+    "repeat the prompt: tokens.repeat(n, 1), or n equal lines of a file for --prompts": "num_return_sequences "
+    "num_samples n",
+    "-1 marks padding, on the left of a prompt": "padding_side pad pad_token_id",
     "kinformer has none; temperature, top_k, top_p and beam choose tokens": "repetition_penalty no_repeat_ngram_size "
     "typical_p min_p min_length min_new_tokens encoder_repetition_penalty bad_words_ids logits_processor "
-    "diversity_penalty num_beam_groups",
-    "batches come ready from a DataLoader, which has its own collate_fn": "data_collator collate_fn",
+    "diversity_penalty num_beam_groups penalty_alpha generation_config",
+    "generate returns only tokens; on_tokens gets the log-probability of each": "return_dict_in_generate "
+    "output_scores output_logits",
+    "batches come ready from a DataLoader, which has its own collate_fn": "data_collator collate_fn "
+    "DataCollatorForLanguageModeling DataCollatorWithPadding",
+    "torch.manual_seed(0) fixes the initial weights, and fit(model, data, seed=0) the training": "set_seed",
     "`kinformer train` with --from FOLDER starts from trained weights": "pretrained from_ from_pretrained_model "
     "init_from checkpoint_path",
     "LM(..., tie=True) ties the embedding to the head": "tie_word_embeddings tie_embeddings share_embeddings",
     "each attention call takes the fastest kernel itself": "attn_implementation use_flash_attention_2",
-    "fit(model, data, tokenizer=...) takes a tokenizer of transformers or tokenizers": "AutoTokenizer "
-    "PreTrainedTokenizerFast",
+    "fit(model, data, tokenizer=...) takes a tokenizer of transformers or tokenizers, and a file is an option of the "
+    "data: text=PATH,tokenizer=PATH": "AutoTokenizer PreTrainedTokenizerFast tokenizer tokenizer_name tokenizer_file",
     "`kinformer evaluate RUN --data text=FILE --split whole` measures a saved model": "evaluate eval",
     "`kinformer compare` compares models": "compare",
+    "`kinformer compare` with --grid lr=1e-3,3e-3 tries several values": "sweep grid_search",
     "`kinformer classify RUN --text TEXT` labels texts, and model.scores(tokens) in Python": "classify predict",
     "the targets are the tokens; TokenBatch(tokens, scored) marks those that count": "labels targets",
+    "a model returns its loss, model.logits(tokens).y are the scores, and kf.look(model, text) shows the attention": ""
+    "return_dict output_hidden_states",
+    "a run is saved every ten seconds, and its folder `best` keeps the best model": "save_steps save_strategy "
+    "save_total_limit save_every load_best_model_at_end metric_for_best_model early_stopping_patience",
+    "metrics.jsonl in the folder of a run has a line for each step and each measurement": "logging_steps "
+    "logging_strategy log_every eval_steps eval_strategy evaluation_strategy eval_interval eval_every",
+    "weight decay is an argument in Python: kf.fit(model, data, decay=0.1)": "weight_decay wd decay",
+    "every training uses AdamW; a loop of your own takes another optimiser, as in help(kf.fit)": "optim optimizer "
+    "optimizers optimiser",
+    "the data is read by fit itself; a DataLoader of your own has its own workers": "dataloader_num_workers "
+    "num_workers dataloader_pin_memory group_by_length remove_unused_columns",
+    "kinformer uploads nothing; kf.save(model, folder) writes a folder": "push_to_hub hub_model_id push upload",
+    "label smoothing is a keyword of some members, such as transformer(smoothing=0.1)": "label_smoothing "
+    "label_smoothing_factor",
+    "masked models choose 15% of the tokens; a DataLoader with a collator of transformers chooses others": ""
+    "mlm_probability mask_prob masking_ratio",
+    "a window is a pattern, such as Causal() & Band(64)": "window window_size sliding_window attention_window",
+    "QKV(d, heads, key_heads=2) shares keys and values between heads": "GroupedQueryAttention MultiQueryAttention",
+    "`kinformer train` trains a model, and `kinformer evaluate` measures it": "do_train do_eval do_predict",
 }
 
 
+# Advice about attributes of the models of other libraries.
+_MODEL_ADVICE = {
+    "call kf.generate(model, tokens, steps)": "generate",
+    "call kf.save(model, folder), which kf.load(folder) reads": "save_pretrained from_pretrained",
+    "call kf.fit(model, data, steps=N)": "fit",
+    "model.member has the name and the keywords of the model": "config",
+    "write next(model.parameters()).device": "device",
+    "write next(model.parameters()).dtype": "dtype",
+    "write sum(p.numel() for p in model.parameters())": "num_parameters",
+    "the vocabulary is a keyword of the member, such as gpt(vocab=N)": "resize_token_embeddings",
+    "fit(model, data, checkpointing=True) recomputes blocks": "gradient_checkpointing_enable",
+    "call model.scores(tokens) of a classifier, or model.logits(tokens).y of a language model": "logits scores predict",
+}
+
 ADVICE = {word: advice for advice, words in _ADVICE.items() for word in words.split()}
+MODEL_ADVICE = {word: advice for advice, words in _MODEL_ADVICE.items() for word in words.split()}
 NEAR = 0.6  # difflib's ratio from which a name counts as a typing error; at 0.5 Foo-v0 is near Acrobot-v1
 LISTED = 280  # characters of a list of names
 COMPARED = 80  # characters of a name that are compared, because difflib takes minutes for a whole text
@@ -178,7 +239,8 @@ def explain_synonym(name: str, synonym: str | None) -> str:
     name: the word.
     synonym: the name to use instead; None if there is none.
     """
-    return next((text for (real, part), text in _EXPLANATIONS.items() if real == synonym and part in name), "")
+    explanations = _EXPLANATIONS.get(synonym or "", [])
+    return next((explanation for words, explanation in explanations if re.search(words, name)), "")
 
 
 def check_known_keywords(owner: str, keywords: Collection[str], names: Collection[str]) -> None:

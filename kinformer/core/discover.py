@@ -23,7 +23,7 @@ from kinformer.core.example import Example
 from kinformer.core.keyword_conditions import Needs, allow_unused_keywords, by_keyword, check_used
 from kinformer.core.keywords import check_cost, check_keywords, name_of, signature
 from kinformer.core.module_import import PACKAGE, dotted_name, import_or_explain, load_user_module
-from kinformer.core.quote import LONGEST, quote
+from kinformer.core.quote import LONGEST, quote, shorten
 from kinformer.core.warn import warn
 
 if TYPE_CHECKING:
@@ -370,6 +370,8 @@ def check_member_name(name: str, names: Iterable[str]) -> None:
     """
     if name not in (names := tuple(names)):
         near = suggest_names(name, names, "; `kinformer list members` lists them all")
+        if "=" in name:
+            near = f"; keywords go behind a member, or in brackets if there are several: 'gpt({shorten(name, 40)})'"
         raise LookupError(f"there is no member {quote(name)}{near}")
 
 

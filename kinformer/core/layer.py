@@ -280,7 +280,8 @@ class Out(NamedTuple, Generic[Y]):
 
 def _advise_value(out: Out, name: str) -> NoReturn:
     """Raise AttributeError with advice, for a name that Out lacks."""
-    advice = f"; write layer(x).y.{name}" if hasattr(Tensor, name) else "; its y has them" * (name == "logits")
+    advice = f"; write layer(x).y.{name}" if hasattr(Tensor, name) else ""
+    advice = "; write model.logits(tokens).y" if name == "logits" else advice
     raise AttributeError(f"a layer returns Out, which has no {name!r}{advice}")
 
 

@@ -90,7 +90,7 @@ def token_nll(
     """
     wide = at_least_float32(logits)
     flat = F.cross_entropy(
-        wide.flatten(0, 1), targets.flatten(), ignore_index=-1, reduction="none", label_smoothing=smoothing
+        wide.flatten(0, 1), targets.flatten().long(), ignore_index=-1, reduction="none", label_smoothing=smoothing
     )  # with the vocabulary in another dimension than the last it takes three times as long
     return flat.view(targets.shape)
 

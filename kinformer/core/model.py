@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from kinformer.core.batch import SeriesWindows
 from kinformer.core.collected_outputs import is_sent
+from kinformer.core.did_you_mean import ADVICE, MODEL_ADVICE
 from kinformer.core.keyword_hints import KeywordHints, hint_keywords
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.loss import Loss
@@ -108,6 +109,14 @@ class Model(nn.Module, KeywordHints, ABC):
         for name in ("forward", "logits", "scores") if cls.__module__.startswith("kinformer.") else ():
             if inspect.isfunction(method := vars(cls).get(name)):
                 setattr(cls, name, hint_keywords(method))
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError as error:
+            if (advice := MODEL_ADVICE.get(name) or ADVICE.get(name)) is None:
+                raise
+            raise AttributeError(f"{error}; {advice}", name=name, obj=self) from None
 
     @property
     def longest(self) -> int | None:

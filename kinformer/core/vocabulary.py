@@ -16,7 +16,7 @@ def check_token_rows(tokens: Tensor) -> Tensor:
     if not isinstance(tokens, Tensor):
         advice = ""
         if isinstance(tokens, str | bytes):
-            advice = ". Encode the text with the model's tokenizer"
+            advice = ". Encode the text with model.tokenizer.encode(text), or list(text.encode()) for a model of bytes"
         elif isinstance(tokens, Mapping):
             advice = ". Pass its input_ids, with -1 at padding; fit takes the whole dict"
         raise TypeError(f"tokens are of type {type(tokens).__name__}, expected a tensor of integers [B, T]{advice}")

@@ -108,9 +108,9 @@ def generate(
     _check(steps, method, state, recompute)
     _refuse_unused(temperature, top_k, top_p, beam, length_penalty)
     _refuse_seeds(seed)
-    if isinstance(stop, str | bytes):
+    if isinstance(stop, str | bytes | list | tuple):
         raise ValueError(
-            f"stop is a text: got {quote(stop)}, expected a token id, or a function of the new tokens [B, N] that says "
+            f"wrong stop: got {quote(stop)}, expected a token id, or a function of the new tokens [B, N] that says "
             "which rows have ended. `kinformer generate RUN --stop TEXT` takes a text"
         )
     if stop is not None and not callable(stop):
@@ -276,7 +276,10 @@ def _prompt(
         )
     ends = (tokens[:, -1] < 0).nonzero()[:, 0].tolist()
     if ends:
-        raise ValueError(f"row {ends[0]} of the prompt ends with padding (-1); give it a token, and pad on the left")
+        raise ValueError(
+            f"row {ends[0]} of the prompt ends with padding; pad on the left, as a tokenizer of transformers does with "
+            'padding_side="left"'
+        )
     seeds = None if isinstance(seed, int) or seed is None else len(seed)
     for name, rows in (
         ("source", None if source is None else len(source)),

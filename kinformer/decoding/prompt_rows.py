@@ -30,7 +30,9 @@ def prompt_rows(tokens: Any, model: Any) -> Int[Tensor, "B T"]:
         text = isinstance(tokens, str | bytes) or (isinstance(tokens, list | tuple) and isinstance(tokens[0], str))
         advice = "make it with torch.as_tensor(tokens)"
         if text:
-            encoder = "list(text.encode())" if getattr(model, "tokenizer", None) is None else "the model's tokenizer"
+            encoder = (
+                "list(text.encode())" if getattr(model, "tokenizer", None) is None else "model.tokenizer.encode(text)"
+            )
             advice = f"encode text with {encoder}"
         raise TypeError(f"the prompt is {quote(tokens)}, expected token ids [B, T]; {advice}")
     if ids.dtype == torch.bool or ids.is_floating_point() or ids.is_complex():

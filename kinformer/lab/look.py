@@ -70,8 +70,10 @@ def look(model: Model, text: str | bytes | Sequence[int] | Int[Tensor, "*B T"]) 
     the model's table of positions. TypeError for other values, such as a list of texts.
     """
     if not isinstance(model, Model):
-        advice = "Give kf.load(FOLDER)" if isinstance(model, str | Path) else "Give a model"
-        raise TypeError(f"wrong model for look: got {quote(model)}, expected a model. {advice}")
+        advice = (
+            "Give kf.load(FOLDER)" if isinstance(model, str | Path) else "Give kf.gpt(), or a model of kf.load(FOLDER)"
+        )
+        raise TypeError(f"wrong model for look: got {quote(model)}, expected a model of kinformer. {advice}")
     if model.reads not in READS:
         raise ValueError(
             f"look failed: {display_name(model)} reads {model.reads}, expected a model that reads one text, such as gpt"

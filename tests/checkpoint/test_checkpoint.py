@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -15,8 +16,10 @@ from safetensors.torch import load_file, save_file
 
 from kinformer.checkpoint.checkpoint import load, save
 from kinformer.checkpoint.model_files import CheckpointError
+from kinformer.checkpoint.tokenizer_choice import train_tokenizer
 from kinformer.checkpoint.weights_file import format_weights, read_tensors
 from kinformer.core.discover import MemberRecord
+from kinformer.members.gpt import gpt
 from tests.lab.train import tiny
 
 
@@ -382,3 +385,17 @@ def test_a_subfolder_that_cannot_be_read_is_no_model(tmp_path: Path, monkeypatch
     monkeypatch.setattr(Path, "iterdir", iterdir)
     with pytest.raises(FileNotFoundError, match=f"^{tmp_path} is not a model: it has no config.json$"):
         load(tmp_path)
+
+
+def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(tmp_path: Path) -> None:
+    model = gpt(d=8, depth=1, heads=2, vocab=257)
+    model.tokenizer = train_tokenizer(["abab" * 9], 258)
+    with pytest.raises(
+        ValueError, match="its tokenizer has 258 tokens, expected at most vocab=257. Build it with vocab="
+    ):
+        save(model, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    model.member = replace(
+        model.member, keywords={**model.member.keywords, "vocab": None}
+    )  # as a user's own member may
+    save(model, tmp_path / "run")

@@ -365,6 +365,11 @@ def test_compare_goes_over_an_earlier_one_only_where_it_may(
         (["gpt", "--step", "1"], "No such option: --step (Possible options: --eps, --steps, --then)"),
         (["gpt", "--depth", "2"], "--depth; keywords of a member have no dashes: write depth=VALUE"),
         (["gpt", "--n-layer", "2"], "--n-layer; keywords of a member have no dashes: write depth=VALUE"),
+        (["gpt", "--d", "2"], "--d; keywords of a member have no dashes: write d=VALUE"),
+        (["gpt", "--save_steps", "2"], "--save_steps; a run is saved every ten seconds"),
+        (["gpt", "--model_name_or_path", "x"], "the member is given without an option, as the first word"),
+        (["gpt", "--validation_file", "x"], "No such option: --validation_file; use --valid instead"),
+        (["gpt", "--config", "x"], "No such option: --config; `kinformer train --help` lists the options"),
         (["gpt", "--learning-rate", "1"], "No such option: --learning-rate; use --lr instead"),
         (["gpt", "n_head=2", "--steps", "1"], "the member 'gpt' has no keyword 'n_head'; use 'heads' instead"),
         (["gpt", "--steps", "1", "--data", "text=/none"], "there is no file or folder /none"),
@@ -406,6 +411,35 @@ def test_what_is_missing_is_named(capsys: pytest.CaptureFixture[str], tmp_path: 
     words = ["train", BIGRAM, "--data", "text=stdlib", "--steps", "1", "--out", f"{tmp_path}/file"]
     fails(capsys, words, f"wrong --out: got the file {tmp_path}/file, expected a folder")
     fails(capsys, ["trian"], "No such command 'trian'")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["sweep", "gpt"], "No such command 'sweep'; `kinformer compare` with --grid lr=1e-3,3e-3 tries"),
+        (["quux"], "No such command 'quux'; write kinformer --help for a list"),
+        (["show", "Trainer"], "no part or member 'Trainer'; use 'fit' instead: `kinformer show fit`"),
+        (["show", "AutoTokenizer"], "no part or member 'AutoTokenizer'; fit(model, data, tokenizer=...) takes a"),
+        (["generate", "--model", "x"], "No such option: --model; the folder is given without an option"),
+        (["generate", "x", "--max_new_tokens", "3"], "No such option: --max_new_tokens; use --tokens instead"),
+        (["generate", "x", "--max_length", "3"], "use --tokens instead, which does not count the prompt"),
+        (["evaluate", "run", "--batch_size", "3"], "--batch_size; `kinformer evaluate --help` lists the options"),
+        (["evaluate", "run", "--heads", "3"], "--heads; keywords of a member have no dashes: write heads=VALUE"),
+        (["compare", "gpt", "d=8", "--data", "text=stdlib"], "there is no member 'd=8'; keywords go behind a member"),
+        (
+            ["train", "run", "--data", "text=stdlib", "--out", "x"],
+            "run is a run, not a member: write gpt, with --out run",
+        ),
+        (["train", "gpt", "--data", "novel.txt", "--out", "x"], "write text=novel.txt for a text, or env=ID"),
+    ],
+)
+def test_words_of_other_programs_are_answered(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text('{"member": "gpt"}')
+    fails(capsys, words, message)
 
 
 @pytest.mark.parametrize(("stop", "code"), [(KeyboardInterrupt(), 130), (TrainingInterrupt("", signal.SIGTERM), 143)])

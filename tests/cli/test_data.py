@@ -31,7 +31,10 @@ WRONG = {
     "empty": ("text={}/empty", "holds no byte"),
     "cut off": ("text={}/cut.xz", "cut.xz is compressed, but truncated or damaged"),
     "a glob": ("text={}/*.rst", "no file matches"),
-    "a field": ("text={}/rows.jsonl", "line 1 of {}/rows.jsonl has no field 'text'; there are body"),
+    "a field": (
+        "text={}/rows.jsonl",
+        "line 1 of {}/rows.jsonl has no field 'text'; there are body. Add ,field=NAME to the data",
+    ),
     "bytes": ("text={}/latin,tokenizer=bpe:300", "latin is not UTF-8: got the byte 0xe9"),
     "a tokenizer": ("text={}/a.txt,tokenizer={}/tokenizer.json", "tokenizer.json is not a tokenizer.json"),
     "parquet": ("text=hf:{}/bad.parquet", "datasets cannot read hf:"),

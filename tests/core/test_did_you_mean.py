@@ -88,12 +88,12 @@ def test_words_of_other_libraries_have_a_name_here(word: str) -> None:
 @pytest.mark.parametrize(
     ("function", "word", "end"),
     [
-        ("generate", "max_length", "use 'steps' instead: the number of new tokens, without the prompt"),
+        ("generate", "max_length", "use 'steps' instead, which does not count the prompt"),
         ("generate", "repetition_penalty", "kinformer has none; temperature, top_k, top_p and beam choose tokens"),
         ("generate", "min_new_tokens", "kinformer has none; temperature"),
         ("generate", "generator", "use 'seed' instead"),
         ("generate", "use_cache", "use 'recompute' instead: recompute=True reads the whole row at each step"),
-        ("fit", "eval_steps", "use 'measures' instead: the number of measurements"),
+        ("fit", "eval_steps", "use 'measures' instead: the largest number of measurements"),
         ("fit", "report_to", "use 'wandb' instead"),
         ("fit", "logging_steps", "use 'on_metrics' instead: a function that gets the numbers"),
         ("fit", "data_collator", "batches come ready from a DataLoader"),
@@ -102,8 +102,10 @@ def test_words_of_other_libraries_have_a_name_here(word: str) -> None:
         ("bert_classifier", "num_labels", "use 'classes' instead"),
         ("gpt", "tie_word_embeddings", "LM(..., tie=True) ties the embedding to the head"),
         ("gpt", "attn_implementation", "each attention call takes the fastest kernel itself"),
-        ("generate", "pad_token_id", "use 'tokens' instead: -1 marks padding, on the left of a prompt"),
-        ("generate", "num_return_sequences", "repeat the prompt with tokens.repeat(n, 1)"),
+        ("generate", "pad_token_id", "-1 marks padding, on the left of a prompt"),
+        ("generate", "output_scores", "generate returns only tokens; on_tokens gets"),
+        ("generate", "input_ids", "use 'tokens' instead: -1 marks padding, on the left"),
+        ("generate", "num_return_sequences", "repeat the prompt: tokens.repeat(n, 1)"),
         ("generate", "top_q", "the nearest is 'top_p'"),
         ("fit", "num_epochs", "use 'steps' instead: steps = epochs * training tokens / (batch * length)"),
         ("fit", "max_steps", "use 'steps' instead"),
@@ -111,7 +113,14 @@ def test_words_of_other_libraries_have_a_name_here(word: str) -> None:
         ("fit", "bf16", "use 'precision' instead"),
         ("fit", "gradient_checkpointing", "use 'checkpointing' instead"),
         ("fit", "disable_tqdm", "use 'progress' instead"),
-        ("gpt", "window_size", "there are d, depth, dropout, head_dim, heads, init, length, norm, pattern"),
+        ("gpt", "window_size", "a window is a pattern, such as Causal() & Band(64)"),
+        ("bert", "mlm_probability", "masked models choose 15% of the tokens"),
+        ("fit", "save_steps", "a run is saved every ten seconds"),
+        ("fit", "optim", "every training uses AdamW"),
+        ("fit", "adam_beta2", "use 'betas' instead: both numbers"),
+        ("fit", "fp16", "use 'precision' instead: bf16, because"),
+        ("fit", "device", "move the model with .to(device)"),
+        ("fit", "deepspeed", "use 'parallel' instead"),
         ("llama", "num_key_value_heads", "use 'key_heads' instead"),
         ("llama", "epochs", "there are"),
     ],
@@ -129,6 +138,9 @@ def test_an_unknown_keyword_of_a_verb_or_a_member_is_answered(function: str, wor
         ("AutoModelForCausalLM", "load"),
         ("from_pretrained", "load"),
         ("Trainer", "fit"),
+        ("GPT2LMHeadModel", "gpt"),
+        ("RotaryEmbedding", "Rotary"),
+        ("SlidingWindow", "Band"),
         ("TransformerWrapper", "LM"),
         ("Decoder", "Stack"),
         ("scaled_dot_product_attention", "attend"),
@@ -142,6 +154,8 @@ def test_names_of_other_libraries_lead_to_public_names(name: str, instead: str) 
 @pytest.mark.parametrize(
     ("name", "advice"),
     [
+        ("GroupedQueryAttention", "QKV(d, heads, key_heads=2) shares"),
+        ("set_seed", "torch.manual_seed(0) fixes"),
         ("evaluate", "`kinformer evaluate RUN --data text=FILE --split whole` measures"),
         ("AutoTokenizer", "fit(model, data, tokenizer=...) takes a tokenizer"),
         ("pipeline", "use 'generate' instead"),
@@ -162,7 +176,9 @@ def test_calls_in_the_way_of_other_libraries_are_answered_in_a_line() -> None:
         "LM has no keyword 'attention_mask'; use 'tokens' instead": lambda: lm.logits(ids, attention_mask=ids),
         "Classifier has no keyword 'input_ids'; use 'tokens' instead": lambda: classifier.scores(**encoded),
         "tokens are of type dict, .* Pass its input_ids, with -1 at padding": lambda: unwrap(check_token_rows)(encoded),
-        "tokens are of type str, .* Encode the text with": lambda: unwrap(check_token_rows)("text"),
+        "tokens are of type str, .* Encode the text with model.tokenizer.encode": lambda: unwrap(check_token_rows)(
+            "text"
+        ),
         "wrong batch for a classifier: got dict, expected": lambda: _tokens_and_labels(encoded),
         "wrong batch for a classifier: got Tensor, expected": lambda: _tokens_and_labels(ids),
         "wrong batch for a classifier: got list, expected": lambda: unwrap(kf.Classifier.judge)(classifier, [ids]),
@@ -172,5 +188,41 @@ def test_calls_in_the_way_of_other_libraries_are_answered_in_a_line() -> None:
         with pytest.raises((TypeError, AttributeError), match=message) as caught:
             call()
         assert "\n" not in str(caught.value)
-    with pytest.raises(ValueError, match="stop is a text: got '.', expected a token id"):
+    with pytest.raises(ValueError, match="wrong stop: got '.', expected a token id"):
         unwrap(kf.generate)(lm, ids, 1, stop=".")
+    with pytest.raises(
+        ValueError, match="wrong stop: got .1, 2., expected a token id, or a function of the new tokens"
+    ):
+        unwrap(kf.generate)(lm, ids, 1, stop=[1, 2])
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("generate", "call kf.generate(model, tokens, steps)"),
+        ("save_pretrained", "call kf.save(model, folder)"),
+        ("push_to_hub", "kinformer uploads nothing"),
+        ("config", "model.member has the name and the keywords"),
+        ("device", "write next(model.parameters()).device"),
+    ],
+)
+def test_attributes_of_the_models_of_other_libraries_are_answered(name: str, advice: str) -> None:
+    model = gpt(d=8, depth=1, heads=2)
+    with pytest.raises(AttributeError, match=re.escape(f"'LM' object has no attribute {name!r}; {advice}")):
+        getattr(model, name)
+    assert not hasattr(model, "no_such_name")
+
+
+def test_the_words_of_a_model_are_true() -> None:
+    model = gpt(d=8, depth=1, heads=2)
+    assert model.member.keywords["d"] == 8
+    with pytest.raises(AttributeError, match=re.escape("which has no 'logits'; write model.logits(tokens).y")):
+        _ = model.logits(torch.tensor([[1, 2]])).logits
+
+
+def test_token_ids_of_32_bits_give_the_same_loss() -> None:
+    ids = torch.randint(256, (2, 5))
+    model = gpt(d=8, depth=1, heads=2)
+    assert model(ids.int()).total.item() == model(ids).total.item()
+    labels, classifier = torch.tensor([0, 1]), kf.bert_classifier(d=8, depth=1, heads=2)
+    assert classifier((ids.int(), labels.int())).total.item() == classifier((ids, labels)).total.item()

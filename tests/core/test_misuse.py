@@ -93,6 +93,23 @@ CALLS = {
     "kf.Softmax(mask.numpy())": (
         "ValueError: pattern is of the type ndarray; give a pattern, such as Causal() & Band(64)"
     ),
+    "kf.Softmax('Causal()')": (
+        "ValueError: pattern is 'Causal()'; give a pattern, such as Causal() & Band(64), without quotes, because only "
+        "members take a text"
+    ),
+    "kf.MultiheadAttention(16, 2)(x, x, x)": (
+        "ValueError: the inputs have the wrong width: got query [2, 4, 8], key [2, 4, 8], value [2, 4, 8], expected "
+        "16, 16, 16 numbers"
+    ),
+    "kf.look(layer.projection, 'text')": (
+        "TypeError: wrong model for look: got <QKV>, expected a model of kinformer. Give kf.gpt(), or a model of "
+        "kf.load(FOLDER)"
+    ),
+    "kf.Settings(learning_rate=1)": "TypeError: Settings has no keyword 'learning_rate'; use 'lr' instead",
+    "kf.generate(model, {'input_ids': ids, 'attention_mask': ids - 4}, 5)": (
+        "ValueError: row 0 of the prompt ends with padding; pad on the left, as a tokenizer of transformers does with "
+        'padding_side="left"'
+    ),
     "kf.Stack([nn.Linear(3, 3)])": f"ValueError: layers[0] is of the type Linear; {LAYER}",
     "kf.PreNorm(layer, nn.Linear(8, 8))": f"ValueError: layers[1] is of the type Linear; {LAYER}",
     "kf.Stack(['ab'])": f"ValueError: layers[0] is 'ab'; {LAYER}",
@@ -137,14 +154,13 @@ CALLS = {
         "TypeError: generate has no keyword 'max_new_tokens'; use 'steps' instead"
     ),
     "kf.generate(model, ids, max_length=5)": (
-        "TypeError: generate has no keyword 'max_length'; use 'steps' instead: the number of new tokens, without the "
-        "prompt"
+        "TypeError: generate has no keyword 'max_length'; use 'steps' instead, which does not count the prompt"
     ),
     "kf.generate(model, ids, 5, device='cuda')": (
         "TypeError: generate has no keyword 'device'; move models and tensors with .to(device)"
     ),
     "kf.generate(model, ids, 5, do_sample=True)": (
-        "TypeError: generate has no keyword 'do_sample'; temperature=0 takes the likeliest token, and any other "
+        "TypeError: generate has no keyword 'do_sample'; temperature 0 takes the likeliest token, and any other "
         "temperature samples"
     ),
     "kf.generate(model, 'text', 5)": (
@@ -154,8 +170,8 @@ CALLS = {
         "ValueError: the prompt has no token ids: got torch.float32, expected integers. Pass tokens.long()"
     ),
     "model('text')": (
-        "TypeError: tokens are of type str, expected a tensor of integers [B, T]. Encode the text with the model's "
-        "tokenizer"
+        "TypeError: tokens are of type str, expected a tensor of integers [B, T]. Encode the text with "
+        "model.tokenizer.encode(text), or list(text.encode()) for a model of bytes"
     ),
     "model(input_ids=ids)": "TypeError: LM has no keyword 'input_ids'; use 'batch' instead",
     "kf.fit(model, 'notes.txt', steps=1)": (

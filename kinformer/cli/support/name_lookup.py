@@ -22,6 +22,7 @@ from kinformer.cli.support.page import (
 )
 from kinformer.cli.support.topics import TOPICS, topic_name
 from kinformer.cli.support.typed_parts import OWN, call_page, called_class, expression_page, own_pages, words_as_call
+from kinformer.core.did_you_mean import ADVICE, find_synonym
 from kinformer.core.discover import has_plugins, kinds, modules, part_files, part_names
 from kinformer.core.keywords import split
 from kinformer.core.public_names import CONTRACTS
@@ -123,7 +124,10 @@ def refuse_unknown(name: str) -> None:
 
 
 def _unknown(name: str, offered: Iterable[str]) -> UserError:
-    return UserError(f"there is no part or member {name!r}{nearest_names(name, offered)}. `kinformer list` prints all")
+    if (synonym := find_synonym(name)) in CONTRACTS:
+        return UserError(f"there is no part or member {name!r}; use {synonym!r} instead: `kinformer show {synonym}`")
+    nearest = f"; {ADVICE[name]}" if name in ADVICE else nearest_names(name, offered)
+    return UserError(f"there is no part or member {name!r}{nearest}. `kinformer list` prints all")
 
 
 # Parts, members, the public API --------------------------------------------------------------------------------------

@@ -54,6 +54,10 @@ def member(name: str | None) -> str | None:
         if not Path(file).expanduser().is_file():
             raise UserError(missing_path(file))
     elif not has_plugins("members") and static_source.member_stub(name) is None:
+        if (trained := saved_config(Path(name)).get("member")) is not None:
+            raise UserError(
+                f"{name} is a run, not a member: write {trained}, with --out {name} --resume or --from {name}"
+            )
         with from_user(LookupError):
             check_member_name(name, static_source.member_names())
     return name
@@ -79,17 +83,17 @@ def changed(ctx: typer.Context, texts: list[str] | None) -> list[str] | None:
 
     Errors: UserError.
     """
-    name = _config(Path(ctx.params["folder"])).get("member")
+    name = saved_config(Path(ctx.params["folder"])).get("member")
     if name is not None and (like := static_source.member_stub(name)) is not None:
         with from_user(TypeError):
             parse_keywords(like, texts or ())
     return texts
 
 
-def _config(folder: Path) -> dict[str, Any]:
+def saved_config(folder: Path) -> dict[str, Any]:
     """The member and metric of a model's config; empty if the member is in a user's file.
 
-    An unreadable config is empty too, because the command that reads it refuses it.
+    folder: the folder. An unreadable config in it is empty too, because the command that reads it refuses it.
     """
     with suppress(OSError, ValueError, KeyError, TypeError):
         config = from_json(contents(folder / CONFIG))
@@ -197,7 +201,7 @@ def masked_model(folder: Path) -> Path:
     Errors: UserError if the folder holds no model, or if the metric shows that the model predicts the next token.
     """
     trained_model(folder)
-    if (metric := _config(folder).get("metric")) in WRITES:
+    if (metric := saved_config(folder).get("metric")) in WRITES:
         raise no_blanks(
             f"run `kinformer generate`: its metric, {metric}, belongs to models that predict the next token"
         )

@@ -61,6 +61,11 @@ def as_data(
         if valid is not None:
             raise ValueError(f"valid= has no effect on {type(data).__name__}, which brings its own validation data")
         return _with_tokenizer(data, tokenizer)
+    if type(data).__module__.partition(".")[0] == "pandas":
+        raise TypeError(
+            f"data is a {type(data).__name__} of pandas: pass datasets.Dataset.from_pandas(frame), with the columns of "
+            "text as texts, or a list of texts"
+        )
     if isinstance(data, str | Path):
         return _read_path(model, data, valid, tokenizer)
     if (ids := _token_ids(data)) is not None:

@@ -45,7 +45,8 @@ def refuse_unread(model: Model, data: Data | type[Data]) -> None:
     if model.reads not in data.serves:
         serving = data_serving(model.reads)
         reading = f"this {display_name(model)} reads {model.reads if serving is None else serving[0].noun}"
-        raise ValueError(f"{reading}, but got {data.noun}; give {form_of(model.reads)}")
+        others = f", or train a member that reads this data (`kinformer show data/{data.serves[0]}`)"
+        raise ValueError(f"{reading}, but got {data.noun}; give {form_of(model.reads)}{others}")
 
 
 def refuse_other_tokens(model: Model, data: Data) -> None:

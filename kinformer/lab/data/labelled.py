@@ -157,7 +157,9 @@ def split(
     lots, rule = split_rows(name, "texts", rows_read, 1, valid_rows)
     labels = sorted({row.texts[0] for row in lots["train"]})
     if len(labels) < 2:
-        raise ValueError(f"{name} has only one label in its training texts; give more texts, with at least two labels")
+        raise ValueError(
+            f"{name} has only one label in its training texts; give more texts that differ, of at least two labels"
+        )
     for row in (*lots["valid"], *lots["test"]):
         if row.texts[0] not in labels:
             raise ValueError(

@@ -85,6 +85,8 @@ class TextData(Data):
                 f"{self.name} leaves {len(valid.tokens)} {valid.unit} of {len(train.tokens) + len(valid.tokens):,}"
             )
             advice = "give more text, at least about 60 bytes" if valid.unit == "bytes" else "give more text"
+            if train.begins is not None and len(train.tokens) > 60:
+                advice = "all copies of a document are in one split: give more documents that differ"
             raise ValueError(
                 f"{shortage} for validation, expected at least 2; {advice}, or validation data with "
                 "--valid FILE (valid= in Python)"

@@ -12,6 +12,7 @@ from kinformer.checkpoint.model_files import BEST, CheckpointError
 from kinformer.core.keyword_hints import hint_keywords
 from kinformer.core.missing_path import refuse_long_paths
 from kinformer.core.model import Model, display_name
+from kinformer.core.quote import quote
 from kinformer.lab.data.as_data import as_data
 from kinformer.lab.data.batches import Batches, device_of
 from kinformer.lab.data.data import Data
@@ -112,8 +113,8 @@ def fit(
     wandb: True records them with Weights & Biases, in the project WANDB_PROJECT; WANDB_MODE=offline needs no account.
     on_metrics: a function that is called with each line of metrics.jsonl, a dict such as {"step": 3, "loss": 2.1}, for
         loggers of your own. Each measurement on validation data is a line with `after` and `valid`.
-    further: other fields of `kf.Settings`, such as accumulate=4, precision="bf16", checkpointing=True or clip=0.5, or
-        of `Recipe`, such as schedule="linear", warmup=100, betas=(0.9, 0.98) or eps=1e-9.
+    further: other fields of `kf.Settings`, such as accumulate=4, precision="bf16", checkpointing=True, decay=0.1 or
+        clip=0.5, or of `Recipe`, such as schedule="linear", warmup=100, betas=(0.9, 0.98) or eps=1e-9.
 
     The model stays in train mode, as after a loop of PyTorch: call model.eval() before you use its scores. `generate`,
     `look` and `kf.load` do so themselves.
@@ -130,6 +131,8 @@ def fit(
             raise ValueError(f"fit takes the model first: got {got} and then a model. Call fit(model, data)")
         foreign = ", which is a model of transformers" if type(model).__module__.startswith("transformers.") else ""
         raise ValueError(f"wrong model for fit: got {got}{foreign}, expected a model of kinformer, such as kf.gpt()")
+    if not isinstance(resume, bool):
+        raise ValueError(f"resume={quote(resume)}: expected True or False. resume=True continues the run in out")
     if resume and out is None:
         raise ValueError("resume=True continues the run in a folder: got out=None. Give out=FOLDER")
     if resume and overwrite:

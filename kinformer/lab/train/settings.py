@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from kinformer.core.checks import check_at_least, check_finite_number, check_whole_between, check_whole_number
+from kinformer.core.keyword_hints import KeywordHints
 from kinformer.core.quote import quote
 from kinformer.core.training_recipe import Recipe, ScheduleName, noam_peak
 
@@ -14,7 +15,7 @@ SAMPLE = 65_536  # most bytes of a split per measurement; the random error of bi
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(KeywordHints):
     """Settings of a training, except its model, its data and its budget.
 
     batch: windows or lanes (parallel pieces of one text) per step.

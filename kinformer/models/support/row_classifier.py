@@ -67,7 +67,7 @@ class RowClassifier(Encoder):
         targets: class of each row.
         progress: progress of the training, from 0 to 1.
         """
-        nll, sums = F.cross_entropy(out.y, targets), sum_over_layers(out.aux, tokens >= 0)
+        nll, sums = F.cross_entropy(out.y, targets.long()), sum_over_layers(out.aux, tokens >= 0)
         return Loss(
             weighted_loss(nll, sums, self.penalties, progress), {"nll": nll, **sums}, None, out.stats, len(targets)
         )

@@ -250,6 +250,18 @@ def wrong() -> dict[str, tuple[type[Exception], Callable[[], Any]]]:
             ValueError,
             lambda: as_data(decoder(), unformatted, [rows]).at(0),
         ),
+        "data is a DataFrame of pandas: pass datasets.Dataset.from_pandas": (
+            TypeError,
+            lambda: as_data(decoder(), pytest.importorskip("pandas").DataFrame({"text": TEXTS})),
+        ),
+        "the field 'text' of row 1 of list of dicts is not a text: got NoneType. Name another .* leave such rows out": (
+            ValueError,
+            lambda: as_data(decoder(), [{"text": None, "more": "a"}]),
+        ),
+        "leaves 0 bytes of .*; all copies of a document are in one split: give more documents that differ": (
+            ValueError,
+            lambda: fit(decoder(), ["the same text"] * 50, steps=1),
+        ),
         "has a DistributedSampler, but fit itself shares each batch": (
             ValueError,
             lambda: as_data(

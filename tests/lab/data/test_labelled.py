@@ -79,6 +79,14 @@ def test_a_member_of_another_kind_refuses(tmp_path: Path) -> None:
         fit(tiny.classifier(), "text=stdlib", steps=1)
 
 
+def test_a_csv_leads_to_the_reader_of_data_sets(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("text,label\n" + "".join(f"text {n},{n % 2}\n" for n in range(40)))
+    with pytest.raises(ValueError, match=r"expected 2; write labelled=hf:.*rows.csv for a CSV with the columns label"):
+        read(f"{tmp_path}/rows.csv")
+    pytest.importorskip("datasets")
+    assert read(f"hf:{tmp_path}/rows.csv").labels == ("0", "1")
+
+
 WRONG = {
     "empty": ([], "is empty; write a line for each row: label, a tab, text"),
     "ragged": (["a\tx", "b"], "line 2 of labelled=.* has 1 column, expected 2"),

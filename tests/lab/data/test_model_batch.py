@@ -153,7 +153,7 @@ WRONG = [
     ({"input_ids": IDS, "token_type_ids": IDS}, "text", "token_type_ids, which this model does not read"),
     ({"input_ids": IDS, "position_ids": IDS}, "text", "position_ids, which this model does not read"),
     ({"input_ids": IDS, "labels": IDS[:, [1, 2, 2]]}, "text", "got the next tokens. Pass labels=input_ids"),
-    ({"input_ids": IDS, "labels": 2 * IDS}, "text", "labels of a language model must be its input_ids.* other tokens"),
+    ({"input_ids": IDS, "labels": 2 * IDS}, "text", "got other tokens. A collator needs mlm=False"),
     (
         {"input_ids": IDS, "labels": IDS},
         "labelled",

@@ -151,6 +151,10 @@ def test_what_cannot_go_on_is_refused() -> None:
     [
         ({}, "give either minutes= or steps="),
         ({"steps": 1, "minutes": 1.0}, "give either minutes= or steps="),
+        (
+            {"steps": 1, "out": "run", "resume": "other"},
+            "resume='other': expected True or False. resume=True continues",
+        ),
         ({"steps": 1, "resume": True}, "resume=True continues the run in a folder: got out=None. Give out=FOLDER"),
         ({"steps": 1, "precison": "bf16"}, "fit has no keyword 'precison'; the nearest is 'precision'"),
         (

@@ -69,7 +69,7 @@ def heads(model: Model, tokens: Int[Tensor, "B T"]) -> list[HeadInputs]:
     ]
     try:
         model.eval()
-        model.logits(tokens)  # type: ignore[operator]
+        model.logits(tokens)
     finally:
         for hook in hooks:
             hook.remove()

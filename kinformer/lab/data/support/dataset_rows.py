@@ -36,16 +36,21 @@ class DatasetRow(NamedTuple):
             )
         return self.value_bytes(field)
 
-    def value_bytes(self, field: str) -> bytes:
-        """Return a field as UTF-8; numbers and booleans are written out, because labels often are such values."""
+    def value_bytes(self, field: str, option: str = "field") -> bytes:
+        """Return a field as UTF-8; numbers and booleans are written out, because labels often are such values.
+
+        option: the option of the data that names the field, for the message.
+        """
         if field not in self.fields:
-            raise ValueError(f"{self.place} has no field {field!r}{suggest_names(field, map(str, self.fields))}")
+            others = suggest_names(field, map(str, self.fields))
+            raise ValueError(f"{self.place} has no field {field!r}{others}. Add ,{option}=NAME to the data")
         value = self.fields[field]
         if isinstance(value, bool | int | float):
             value = str(value)
         if not isinstance(value, str):
             raise ValueError(
-                f"the field {field!r} of {self.place} is not a text: got {type(value).__name__}. Name another field"
+                f"the field {field!r} of {self.place} is not a text: got {type(value).__name__}. Name another field or "
+                "leave such rows out"
             )
         return value.encode("utf-8", "surrogatepass")
 

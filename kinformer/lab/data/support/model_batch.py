@@ -83,10 +83,12 @@ def _with_labels(tokens: Tensor, labels: Tensor, reads: str) -> Tensor | TokenBa
     if bool((labels != tokens)[scored].any()):
         shifted = labels.shape[1] > 1 and bool((labels[:, :-1] == tokens[:, 1:])[scored[:, :-1]].all())
         got = "the next tokens" if shifted else "other tokens"
-        raise ValueError(
-            f"labels of a language model must be its input_ids, or -100: got {got}. "
+        advice = (
             "Pass labels=input_ids, because the model shifts them by one token itself"
+            if shifted
+            else "A collator needs mlm=False; mlm=True is for masked models such as bert"
         )
+        raise ValueError(f"labels of a language model must be its input_ids, or -100: got {got}. {advice}")
     # the first token of a row has no loss anyway
     return tokens if torch.equal(scored[:, 1:], tokens[:, 1:] >= 0) else TokenBatch(tokens, scored)
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from kinformer.core.did_you_mean import suggest_names
-from kinformer.core.quote import quote
+from kinformer.core.quote import quote, shorten
 
 
 def words_of(spec: str, forms: Mapping[str, str]) -> tuple[str, str, dict[str, str]]:
@@ -18,13 +18,14 @@ def words_of(spec: str, forms: Mapping[str, str]) -> tuple[str, str, dict[str, s
 
     Errors: ValueError, in one line, for another form, an unknown kind, and an option that is given twice.
     """
-    advice = f"write {', '.join(forms.values())}"
+    known = ", ".join(forms.values())
     kind, equals, rest = spec.partition("=")
     where, options = options_of(rest)
     if not equals or not where:
-        raise ValueError(f"the data {quote(spec)} does not have the form KIND=PLACE; {advice}")
+        text = "" if equals else f"text={shorten(spec, 80)} for a text, or "
+        raise ValueError(f"the data {quote(spec)} does not have the form KIND=PLACE; write {text}{known}")
     if kind not in forms:
-        raise ValueError(f"there is no kind of data {quote(kind)}{suggest_names(kind, forms)}; {advice}")
+        raise ValueError(f"there is no kind of data {quote(kind)}{suggest_names(kind, forms)}; write {known}")
     return kind, where, options
 
 

@@ -51,7 +51,7 @@ def _rows(kind: str, where: str, names: tuple[str, str], fields: tuple[str, str]
             else json_lines(existing_path(where, advice))
         )
         for record in records:
-            texts = (record.value_bytes(fields[0]), record.value_bytes(fields[1]))
+            texts = (record.value_bytes(fields[0], names[0]), record.value_bytes(fields[1], names[1]))
             _refuse_empty(texts, names, record.place)
             yield TextPairRow(record.place, texts, record.split)
         return
@@ -63,7 +63,10 @@ def _rows(kind: str, where: str, names: tuple[str, str], fields: tuple[str, str]
         place, parts = f"line {number:,} of {kind}={where}", line.split(b"\t")
         if len(parts) != 2:
             width = "1 column" if len(parts) == 1 else f"{len(parts)} columns"
-            raise ValueError(f"{place} has {width}, expected 2; write {names[0]}, one tab, {names[1]}")
+            advice = f"write {names[0]}, one tab, {names[1]}"
+            if path.suffix == ".csv":
+                advice = f"write {kind}=hf:{where} for a CSV with the columns {names[0]} and {names[1]}"
+            raise ValueError(f"{place} has {width}, expected 2; {advice}")
         _refuse_empty((parts[0], parts[1]), names, place)
         yield TextPairRow(place, (parts[0], parts[1]), None)
 
