@@ -82,7 +82,9 @@ class LM(TextModel):
         self.dropout, self.lanes = check_probability("dropout", dropout), lanes
         self.embedding = nn.Embedding(vocab, d)
         nn.init.normal_(self.embedding.weight, std=d**-0.5 if std is None else check_in_range("std", std, 0, math.inf))
-        self.position = check_optional_part("position", position, Position, "a position, such as Learned(d)")
+        self.position = check_optional_part(
+            "position", position, Position, "a position, such as Learned(d). Rotary belongs to QKV"
+        )
         self.body = check_part("body", body, Layer, "a layer, such as Stack([PreNorm(Attention(...), MLP(d))])")
         self.head = nn.Linear(d, vocab, bias=False)
         if tie:
