@@ -267,7 +267,7 @@ def check_output(layer: nn.Module, out: V, kind: type) -> V:
 
 
 def refuse_arguments(layer: nn.Module, state: Any, ctx: Any) -> None:
-    """Raise TypeError for a tensor as second or third argument, as in other libraries, and for another kind of context.
+    """Raise TypeError for a tensor as second or third argument, or for a context of another kind.
 
     layer: the layer that is called.
     state: the second argument.
