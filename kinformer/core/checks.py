@@ -251,18 +251,25 @@ def check_forward(cls: type) -> None:
         )
 
 
-def check_output(layer: nn.Module, out: V, kind: type) -> V:
-    """Return the output of a layer if it is an `Out`.
+def check_output(layer: nn.Module, out: V, kind: type, state: Any) -> V:
+    """Return the output of a layer if it is an `Out`, with a state if the layer got one.
 
     layer: the layer.
     out: its output.
     kind: the class Out.
+    state: the state that the layer got, or None.
 
-    Errors: TypeError for another output, such as a tensor.
+    Errors: TypeError for another output, such as a tensor. TypeError for a missing state, because the next chunk of a
+    layer that reads other tokens would be wrong without a word.
     """
     if not isinstance(out, kind):
         name = type(layer).__name__
         raise TypeError(f"{name}.forward returned {type(out).__name__}, expected Out. Return kf.Out(y, state)")
+    if state is not None and out.state is None:  # type: ignore[attr-defined]
+        raise TypeError(
+            f"{type(layer).__name__}.forward got a state and returned none. Return kf.Out(y, state), and write start() "
+            "if an output depends on earlier tokens"
+        )
     return out
 
 

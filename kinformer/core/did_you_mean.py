@@ -9,7 +9,6 @@ from kinformer.core.quote import quote, shorten
 _SYNONYMS = {
     "depth": "n_layer n_layers num_layers num_hidden_layers layers encoder_layers num_encoder_layers blocks "
     "enc_depth dec_depth",
-    "layers": "depth",
     "heads": "n_head n_heads num_heads num_attention_heads nhead attention_heads attn_heads enc_heads dec_heads",
     "key_heads": "attn_kv_heads n_kv_heads num_kv_heads num_key_value_heads kv_heads n_kv_head attn_one_kv_head",
     "d": "d_model hidden_size n_embd dim embed_dim embedding_dim model_dim width hidden_dim emb_dim features",
@@ -114,7 +113,6 @@ _VALUES = {
     "attn_one_kv_head": ": 1 for attn_one_kv_head=True",
     "ff_mult": ": hidden = ff_mult * d",
     "mult": ": hidden = mult * d",
-    "depth": ": Stack([block() for _ in range(depth)])",
     "cache_kv": ": recompute=True reads the whole row at each step, as cache_kv=False does",
     "filter_thres": ": a number of tokens; filter_thres=0.9 of 256 tokens is top_k=26",
 }

@@ -320,7 +320,7 @@ class Layer(nn.Module, KeywordHints, ABC):
             raise ValueError(f"ctx.pos has shape {list(ctx.pos.shape)}, expected {expected}: one position per token")
         if not (ctx.full or ctx.is_clean):
             x, ctx = _zero_padding(x, ctx)
-        return check_output(self, super().__call__(x, state, ctx), Out)
+        return check_output(self, super().__call__(x, state, ctx), Out, state)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
         """Return the decoding state before the first token of rows of up to `length` tokens; () for no state.

@@ -207,7 +207,6 @@ def test_calls_in_the_way_of_other_libraries_are_answered_in_a_line() -> None:
         "a model returns Loss, which has no 'logits'; call model.logits": lambda: lm(ids).logits,
         "LM has no keyword 'mems'; state=model.start\\(rows, length\\) begins a memory": lambda: lm(ids, mems=None),
         "LM has no keyword 'return_embeddings'; model.hidden": lambda: lm(ids, return_embeddings=True),
-        "Stack has no keyword 'depth'; use 'layers' instead: Stack\\(": lambda: kf.Stack(depth=2),
     }
     for message, call in answers.items():
         with pytest.raises((TypeError, AttributeError), match=message) as caught:

@@ -97,6 +97,10 @@ CALLS = {
     "kf.Stack([layer], kf.RMSNorm)": "ValueError: norm is the class RMSNorm; give a norm, such as LayerNorm(d)",
     "kf.PreNorm(Bare())": "ValueError: layers[0] is a Bare without a width; set self.d to the width of x and y",
     "kf.PreNorm(Bare(8))(x)": "TypeError: Bare.forward returned Tensor, expected Out. Return kf.Out(y, state)",
+    "kf.generate(kf.LM(10, 8, Shift()), ids, 2)": (
+        "TypeError: Shift.forward got a state and returned none. Return kf.Out(y, state), and write start() if an "
+        "output depends on earlier tokens"
+    ),
     "type('Own', (kf.Layer,), {'forward': lambda self, x: x})": (
         "TypeError: Own has forward(self, x), expected a layer. Write forward(self, x, state, ctx) -> Out"
     ),
@@ -188,6 +192,15 @@ class Bare(kf.Layer):
         return x
 
 
+class Shift(kf.Layer):
+    """A layer that reads the token before each token, but keeps no state."""
+
+    d = 8
+
+    def forward(self, x: Any, state: Any, ctx: Any) -> kf.Out:
+        return kf.Out(nn.functional.pad(x, (0, 0, 1, -1)))
+
+
 def misuse() -> list[str]:
     x, ids = torch.randn(2, 4, 8), torch.tensor([[1, 2, 3, 4]])
     names: dict[str, Any] = {
@@ -202,6 +215,7 @@ def misuse() -> list[str]:
         "model": kf.gpt(d=8, depth=1, heads=2, vocab=10),
         "pairs": kf.transformer(d=8, depth=1, heads=2, vocab=10),
         "Bare": Bare,
+        "Shift": Shift,
         "ctx": kf.Context.of_sequence(x),
     }
     return refusals([lambda call=call: eval(call, names) for call in CALLS])  # type: ignore[misc]
