@@ -10,6 +10,7 @@ import typer
 
 from kinformer.cli.options import WIDTH, Json
 from kinformer.cli.support.catalogue import list_entries, list_papers, with_member_facts
+from kinformer.cli.support.topics import topic_name
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.discover import UNJUDGED, kinds
 from kinformer.lab.environments.support.make_environment import EXTRA, environment_folder
@@ -50,7 +51,8 @@ def list_parts(
     if kind == "environments" and not environment_folder():
         raise UserError(EXTRA)
     if kind is not None and kind not in (PAPERS, *every_kind):
-        raise UserError(f"there is no kind {kind!r}{suggest_names(kind, (*every_kind, PAPERS))}")
+        near = f"; `kinformer show {kind}` explains this topic" if topic_name(kind) else None
+        raise UserError(f"there is no kind {kind!r}{near or suggest_names(kind, (*every_kind, PAPERS))}")
     if kind == PAPERS:
         entries = [
             {**entry.citation._asdict(), "parts": entry.parts, "members": entry.members} for entry in list_papers()

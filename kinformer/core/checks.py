@@ -3,6 +3,7 @@
 The message names the argument, its value and the expected values.
 """
 
+import inspect
 import math
 from typing import Any, TypeVar, get_args
 
@@ -200,7 +201,9 @@ def check_part(name: str, value: V, kind: type | tuple[type, ...], example: str)
         has_many_lines = isinstance(value, nn.Module | Tensor) or hasattr(value, "dtype")
         instance = f"of the type {type(value).__name__}" if has_many_lines else quote(value)
         value_text = f"the class {value.__name__}" if isinstance(value, type) else instance
-        raise ValueError(f"{name} is {value_text}; give {example}")
+        wants_layer = isinstance(value, nn.Module) and getattr(kind, "__name__", "") == "Layer"
+        own = "; a layer of your own is a subclass of kf.Layer" if wants_layer else ""
+        raise ValueError(f"{name} is {value_text}; give {example}{own}")
     return value
 
 
@@ -235,8 +238,43 @@ def check_rows(x: Tensor) -> Tensor:
     raise ValueError(f"x {actual}, expected a floating tensor [B, T, D]; {advice}")
 
 
-def refuse_tensors(layer: nn.Module, state: Any, ctx: Any) -> None:
-    """Raise TypeError if the second or third argument is a tensor, as in the calls of other libraries.
+def check_forward(cls: type) -> None:
+    """Raise TypeError if a class of layers writes a `forward` that cannot take x, a state and a context.
+
+    cls: the class.
+    """
+    code = getattr(vars(cls).get("forward"), "__code__", None)
+    if code is not None and code.co_argcount < 4 and not code.co_flags & inspect.CO_VARARGS:
+        names = ", ".join(code.co_varnames[: code.co_argcount])
+        raise TypeError(
+            f"{cls.__name__} has forward({names}), expected a layer. Write forward(self, x, state, ctx) -> Out"
+        )
+
+
+def check_output(layer: nn.Module, out: V, kind: type, state: Any) -> V:
+    """Return the output of a layer if it is an `Out`, with a state if the layer got one.
+
+    layer: the layer.
+    out: its output.
+    kind: the class Out.
+    state: the state that the layer got, or None.
+
+    Errors: TypeError for another output, such as a tensor. TypeError for a missing state, because the next chunk of a
+    layer that reads other tokens would be wrong without a word.
+    """
+    if not isinstance(out, kind):
+        name = type(layer).__name__
+        raise TypeError(f"{name}.forward returned {type(out).__name__}, expected Out. Return kf.Out(y, state)")
+    if state is not None and out.state is None:  # type: ignore[attr-defined]
+        raise TypeError(
+            f"{type(layer).__name__}.forward got a state and returned none. Return kf.Out(y, state), and write start() "
+            "if an output depends on earlier tokens"
+        )
+    return out
+
+
+def refuse_arguments(layer: nn.Module, state: Any, ctx: Any) -> None:
+    """Raise TypeError for a tensor as second or third argument, or for a context of another kind.
 
     layer: the layer that is called.
     state: the second argument.
@@ -253,6 +291,7 @@ def refuse_tensors(layer: nn.Module, state: Any, ctx: Any) -> None:
             f"{name} got a tensor as {place}. Mark real tokens by ctx=Context.of_sequence(x, {mask}), and choose keys "
             "by a pattern such as Causal()"
         )
+    raise TypeError(f"ctx is of type {type(ctx).__name__}, expected Context. Give Context.of_sequence(x, mask)")
 
 
 def _is_number(kind: Any, value: object) -> bool:

@@ -8,21 +8,22 @@ from kinformer.core.quote import quote, shorten
 
 # The words of other libraries for names of this one. If a word stands for several names, the first that exists counts.
 _SYNONYMS = {
-    "depth": "n_layer n_layers num_layers num_hidden_layers layers encoder_layers num_encoder_layers blocks",
-    "heads": "n_head n_heads num_heads num_attention_heads nhead attention_heads attn_heads",
-    "key_heads": "attn_kv_heads n_kv_heads num_kv_heads num_key_value_heads kv_heads n_kv_head",
+    "depth": "n_layer n_layers num_layers num_hidden_layers layers encoder_layers num_encoder_layers blocks "
+    "enc_depth dec_depth",
+    "heads": "n_head n_heads num_heads num_attention_heads nhead attention_heads attn_heads enc_heads dec_heads",
+    "key_heads": "attn_kv_heads n_kv_heads num_kv_heads num_key_value_heads kv_heads n_kv_head attn_one_kv_head",
     "d": "d_model hidden_size n_embd dim embed_dim embedding_dim model_dim width hidden_dim emb_dim features",
-    "head_dim": "dim dim_head d_head head_size d_k",
+    "head_dim": "dim dim_head d_head head_size d_k attn_dim_head attn_head_dim",
     "embed_dim": "d d_model hidden_size dim",
     "num_heads": "heads n_head n_heads nhead num_attention_heads",
-    "hidden": "d_ff intermediate_size dim_feedforward ffn_dim ff_dim n_inner hidden_size hidden_dim ff_mult",
-    "vocab": "vocab_size num_tokens n_vocab vocabulary",
+    "hidden": "d_ff intermediate_size dim_feedforward ffn_dim ff_dim n_inner hidden_size hidden_dim ff_mult mult",
+    "vocab": "vocab_size num_tokens n_vocab vocabulary enc_num_tokens dec_num_tokens",
     "length": "max_seq_len seq_len sequence_length context_length block_size n_positions n_ctx max_position_embeddings "
     "max_length max_len max_seq_length",
     "window": "window_size sliding_window attention_window local_window local_attn_window_size",
     "left": "window window_size sliding_window attention_window local_window",
     "dropout": "p attn_dropout attention_dropout drop dropout_p attn_pdrop resid_pdrop embd_pdrop resid_dropout "
-    "hidden_dropout_prob attention_probs_dropout_prob dropout_rate",
+    "hidden_dropout_prob attention_probs_dropout_prob dropout_rate emb_dropout ff_dropout",
     "activation": "act hidden_act activation_function act_layer nonlinearity",
     "projection": "d d_model dim embed_dim hidden_size n_embd heads num_heads n_head nhead num_attention_heads",
     "pattern": "is_causal causal block_mask mask_mod",
@@ -37,27 +38,32 @@ _SYNONYMS = {
     "eps": "adam_epsilon epsilon layer_norm_eps rms_norm_eps",
     "lr": "learning_rate rate max_lr",
     "steps": "epochs num_epochs num_train_epochs max_epochs n_epochs max_steps num_steps train_steps iterations iters "
-    "max_iters max_new_tokens max_tokens max_length",
+    "max_iters max_new_tokens max_tokens max_length seq_len num_batches",
     "data": "train_dataset train_file dataset train_data train_dataloader dataloader input_ids",
     "betas": "adam_beta1 adam_beta2 beta1 beta2 adam_betas",
     "batch": "batch_size bs per_device_train_batch_size train_batch_size input_ids attention_mask",
     "decay": "weight_decay wd",
     "clip": "grad_clip max_grad_norm gradient_clip gradient_clip_val",
-    "accumulate": "gradient_accumulation_steps grad_accum accumulate_grad_batches",
+    "accumulate": "gradient_accumulation_steps grad_accum accumulate_grad_batches gradient_accumulate_every "
+    "grad_accum_every",
     "warmup": "warmup_steps num_warmup_steps warmup_ratio warmup_iters",
     "schedule": "scheduler lr_scheduler lr_scheduler_type",
     "valid": "eval_dataset validation_data val_data valid_data eval_data test_dataset validation_file eval_file",
     "split": "valid eval_dataset",
     "wandb": "report_to log_with use_wandb",
     "resume": "resume_from_checkpoint",
-    "tokens": "max_new_tokens max_tokens max_length input_ids inputs prompt idx attention_mask",
+    "tokens": "max_new_tokens max_tokens max_length input_ids inputs prompt prompts idx attention_mask pad_token_id "
+    "seq_len",
     "temperature": "temp",
     "beam": "num_beams beams beam_size beam_width n_beams",
     "field": "text column text_column text_field",
     "text": "field column sentence text_column",
-    "stop": "eos_token_id stop_token eos stop_strings stopping_criteria",
+    "stop": "eos_token_id eos_token stop_token eos stop_strings stopping_criteria",
     "state": "past_key_values past kv_cache cache",
-    "recompute": "use_cache",
+    "recompute": "use_cache cache_kv",
+    "top_k": "filter_thres",
+    "memory": "max_mem_len mem_len",
+    "tie": "tie_embedding tie_word_embeddings tie_embeddings",
     "seed": "generator random_state random_seed manual_seed data_seed",
     "measures": "eval_steps eval_strategy evaluation_strategy eval_interval eval_every",
     "classes": "num_labels num_classes n_classes",
@@ -85,6 +91,8 @@ _SYNONYMS = {
     "llama": "LlamaForCausalLM LlamaModel Llama",
     "Rotary": "RotaryEmbedding RoPE RotaryPositionalEmbedding LlamaRotaryEmbedding",
     "Band": "SlidingWindow SlidingWindowAttention LocalAttention",
+    "transformer": "XTransformer",
+    "MLP": "FeedForward",
     "progress": "verbose progress_bar disable_tqdm",
 }
 
@@ -115,6 +123,22 @@ _EXPLANATIONS = {
     "projection": [("", ": write Attention(QKV(d, heads), Softmax(Causal()))")],
 }
 
+# For a word of another library: the explanation that follows the name that replaces it.
+_VALUES = {
+    "rotary_pos_emb": ": 'rotary' in members; parts take QKV(d, heads, rotation=Rotary(head_dim))",
+    "rel_pos_bias": ": 'relative' in members; parts take Softmax(Causal(), T5(heads))",
+    "alibi_pos_bias": ": 'alibi' in members; parts take Softmax(Causal(), ALiBi(heads))",
+    "use_abs_pos_emb": ": 'none' in members for use_abs_pos_emb=False; None in LM",
+    "pre_norm": ": 'post' for pre_norm=False",
+    "norm_first": ": 'post' for norm_first=False",
+    "use_rmsnorm": ": PreNorm(..., norm=RMSNorm); the member llama has RMS norms",
+    "attn_one_kv_head": ": 1 for attn_one_kv_head=True",
+    "ff_mult": ": hidden = ff_mult * d",
+    "mult": ": hidden = mult * d",
+    "cache_kv": ": recompute=True reads the whole row at each step, as cache_kv=False does",
+    "filter_thres": ": a number of tokens; filter_thres=0.9 of 256 tokens is top_k=26",
+}
+
 # Advice about words of other libraries for which the called function has no name.
 _ADVICE = {
     "a pattern such as Causal() & Band(64) chooses the keys; ctx=Context.of_sequence(x, mask) marks padding": "mask "
@@ -124,13 +148,48 @@ _ADVICE = {
     "attention_dropout dropout_p attn_pdrop",
     "kf.MultiheadAttention returns attention weights, and kf.look(model, text) does for a whole model": "need_weights "
     "output_attentions return_attention return_attn average_attn_weights",
+    "state=model.start(rows, length) begins a memory, and state=kf.detach(loss.state) continues it": "mems "
+    "return_mems max_mem_len",
+    "model.hidden(tokens).y has the vectors before the head": "return_embeddings return_hiddens",
+    "llama, gpt(position='rotary') and QKV(d, heads, rotation=Rotary(head_dim)) rotate": "rotary_pos_emb",
+    "bloom, gpt(position='alibi') and Softmax(Causal(), ALiBi(heads)) have ALiBi": "alibi_pos_bias alibi_num_heads",
+    "gpt(position='relative') and Softmax(Causal(), T5(heads)) have relative positions": "rel_pos_bias",
+    "GlobalNodes(body, n) puts learned vectors in front of a row; it cannot decode with a cache": "num_memory_tokens "
+    "memory_tokens num_register_tokens",
+    "Softmax has no learned keys; only Shortened(..., null=NullKey(heads, head_dim)) reads one": "attn_num_mem_kv "
+    "num_mem_kv attn_add_zero_kv",
+    "the member talking_heads mixes heads": "attn_talking_heads",
+    "topk_transformer and TopK(Causal(), k) read the keys with the highest scores": "attn_sparse_topk sparse_topk topk",
+    "the member multi_query and QKV(d, heads, key_heads=1) have one head of keys": "attn_one_kv_head one_kv_head",
+    "the member llama and the part GatedMLP(d) have a gated feed-forward layer": "ff_glu ff_swish glu swiglu",
+    "MLP(d, hidden) and GatedMLP(d, hidden) have a width": "ff_mult mult d_ff intermediate_size",
+    "MLP(d, bias=False) and GatedMLP(d) have no biases": "ff_no_bias",
+    "MLP(d, activation=...) chooses the nonlinearity": "ff_relu_squared hidden_act activation_function",
+    "the member realformer and the score ResidualScores add the scores of the block below": "residual_attn",
+    "the member gtrxl and blocks such as GRUGate have gates in place of residual connections": "gate_residual",
+    "PreNorm(MLP(d), Attention(...), MLP(d)) is a macaron block": "macaron",
+    "a Stack takes blocks in any order, such as PreNorm(Attention(...)) and PreNorm(MLP(d))": "sandwich_coef "
+    "custom_layers par_ratio",
+    "llama(query_norm=True) and QKV(..., norm=RMSNorm) normalise queries and keys": "attn_qk_norm qk_norm",
+    "the member llama and PreNorm(..., norm=RMSNorm) have RMS norms": "use_rmsnorm use_simple_rmsnorm",
+    "the member universal_transformer and Universal(block, steps) share one block": "weight_tie_layers",
+    "the member transformer has both sides; Attention(..., cross=True) reads the source of a Context": "cross_attend "
+    "only_cross CrossAttender context context_mask",
+    "a Stack reads vectors: Stack(blocks)(x).y": "ContinuousTransformerWrapper",
+    "kinformer has no ViT; embed the patches as x [B, T, D], and read them with Stack(blocks)": "ViTransformerWrapper "
+    "image_size patch_size",
+    "kinformer has none; write a part of your own (CONTRIBUTING.md)": "shift_tokens sandwich_norm "
+    "attn_qk_norm_scale attn_gate_values attn_on_attn layer_dropout resi_dual scale_residual dynamic_pos_bias "
+    "rotary_xpos l2norm_embed post_emb_norm use_scalenorm shift_mem_down",
+    "top_k, top_p and temperature choose tokens": "filter_logits_fn filter_kwargs filter_thres",
+    "generate moves its window when the learned positions are full": "restrict_to_max_seq_len",
     "move models and tensors with .to(device)": "device device_map map_location use_cpu no_cuda",
     "convert models and tensors with .to(dtype)": "dtype torch_dtype",
     "inputs are batch first; transpose others with x.transpose(0, 1)": "batch_first",
     "temperature 0 takes the likeliest token, and any other temperature samples": "do_sample greedy sample",
     "repeat the prompt: tokens.repeat(n, 1), or n equal lines of a file for --prompts": "num_return_sequences "
     "num_samples n",
-    "-1 marks padding, on the left of a prompt": "padding_side pad pad_token_id",
+    "-1 marks padding, on the left of a prompt": "padding_side pad pad_token_id prompt_lens pad_value ignore_index",
     "kinformer has none; temperature, top_k, top_p and beam choose tokens": "repetition_penalty no_repeat_ngram_size "
     "typical_p min_p min_length min_new_tokens encoder_repetition_penalty bad_words_ids logits_processor "
     "diversity_penalty num_beam_groups penalty_alpha generation_config",
@@ -141,8 +200,9 @@ _ADVICE = {
     "torch.manual_seed(0) fixes the initial weights, and fit(model, data, seed=0) the training": "set_seed",
     "`kinformer train` with --from FOLDER starts from trained weights": "pretrained from_ from_pretrained_model "
     "init_from checkpoint_path",
-    "LM(..., tie=True) ties the embedding to the head": "tie_word_embeddings tie_embeddings share_embeddings",
-    "each attention call takes the fastest kernel itself": "attn_implementation use_flash_attention_2",
+    "LM(..., tie=True) ties the embedding to the head": "tie_word_embeddings tie_embeddings tie_embedding "
+    "share_embeddings",
+    "each attention call takes the fastest kernel itself": "attn_implementation use_flash_attention_2 attn_flash flash",
     "fit(model, data, tokenizer=...) takes a tokenizer of transformers or tokenizers, and a file is an option of the "
     "data: text=PATH,tokenizer=PATH": "AutoTokenizer PreTrainedTokenizerFast tokenizer tokenizer_name tokenizer_file",
     "`kinformer evaluate RUN --data text=FILE --split whole` measures a saved model": "evaluate eval",
@@ -239,6 +299,8 @@ def explain_synonym(name: str, synonym: str | None) -> str:
     name: the word.
     synonym: the name to use instead; None if there is none.
     """
+    if synonym is not None and name in _VALUES:
+        return _VALUES[name]
     explanations = _EXPLANATIONS.get(synonym or "", [])
     return next((explanation for words, explanation in explanations if re.search(words, name)), "")
 

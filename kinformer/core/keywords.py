@@ -128,8 +128,13 @@ def check_keywords(function: Callable[..., Any], keywords: Mapping[str, Any]) ->
         check_known_keywords(describe_callable(function), [name], parameters)
         if not _fits(value, parameters[name].annotation):
             expected = describe(parameters[name].annotation)
+            advice = ""
+            if isinstance(value, list) and _fits(tuple(value), parameters[name].annotation):
+                advice = "; write a tuple"
+            elif type(value).__module__.startswith("kinformer.") and _fits(repr(value), parameters[name].annotation):
+                advice = f"; write {name}={repr(value)!r}"
             raise TypeError(
-                f"the keyword {quote(name)} of {name_of(function)!r} must be {expected}, got {quote(value)}"
+                f"the keyword {quote(name)} of {name_of(function)!r} must be {expected}, got {quote(value)}{advice}"
             )
 
 

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.checks import check_rows, refuse_tensors
+from kinformer.core.checks import check_forward, check_output, check_rows, refuse_arguments
 from kinformer.core.heads import Selection, StateSpec, cut, cut_each
 from kinformer.core.keyword_hints import KeywordHints, hint_keywords
 from kinformer.core.memo import Memo, empty_memo
@@ -305,20 +305,22 @@ class Layer(nn.Module, KeywordHints, ABC):
     wants: tuple[Want, ...] = ()
     sends: frozenset[str] = frozenset()
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        check_forward(cls)
+
     @hint_keywords
     def __call__(self, x: Float[Tensor, "B T D"], state: State | None = None, ctx: Context | None = None) -> Out:
         if isinstance(state, Tensor) if ctx is None else not isinstance(ctx, Context):
-            refuse_tensors(self, state, ctx)
+            refuse_arguments(self, state, ctx)
         if ctx is None:
             ctx = Context.of_sequence(check_rows(x)) if state is None else _context_after(check_rows(x), state)
-        elif not isinstance(ctx, Context):
-            raise TypeError(f"ctx is of type {type(ctx).__name__}, expected Context. Give Context.of_sequence(x, mask)")
         elif not torch.compiler.is_compiling() and ctx.pos.shape != check_rows(x).shape[:2]:
             expected = list(x.shape[:2])
             raise ValueError(f"ctx.pos has shape {list(ctx.pos.shape)}, expected {expected}: one position per token")
         if not (ctx.full or ctx.is_clean):
             x, ctx = _zero_padding(x, ctx)
-        return super().__call__(x, state, ctx)
+        return check_output(self, super().__call__(x, state, ctx), Out, state)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
         """Return the decoding state before the first token of rows of up to `length` tokens; () for no state.

@@ -31,6 +31,24 @@ def check_layers(layers: Iterable[nn.Module]) -> None:
     for n, layer in enumerate(layers):
         if not hasattr(layer, "d"):  # a wrapper, such as torch.compile(layer), has the attributes of its layer
             check_part(f"layers[{n}]", layer, Layer, "a layer, such as Attention(...), MLP(d) or a block of both")
+            raise ValueError(
+                f"layers[{n}] is a {type(layer).__name__} without a width; set self.d to the width of x and y"
+            )
+
+
+def make_norms(norm: Callable[[int], nn.Module], layers: Sequence[Layer]) -> list[nn.Module]:
+    """Return a norm for each sublayer of a block.
+
+    norm: makes a norm from a width, such as the class LayerNorm.
+    layers: the sublayers.
+
+    Errors: ValueError if a sublayer is no layer, or for a norm itself in place of its class.
+    """
+    check_layers(layers)
+    if isinstance(norm, nn.Module):
+        name = type(norm).__name__
+        raise ValueError(f"norm is a {name}, expected a class: each sublayer has its own norm. Write norm={name}")
+    return [norm(layer.d) for layer in layers]
 
 
 class ResidualBlock(Layer):

@@ -34,11 +34,22 @@ def context_of_tokens(tokens: Int[Tensor, "B T"], state: NumberedState | None = 
     state: the state to continue from, or None.
 
     Errors: TypeError if tokens are not integers; ValueError if they are not rows, or if padding stands between tokens.
+    TypeError for a state of another kind; ValueError for a state of another number of rows.
     With a state, the padding is checked later in the forward pass; without a state, at once.
     """
     memo = Memo()
     tokens = check_token_rows(tokens)
     if state is not None:
+        if not hasattr(state, "now"):
+            raise TypeError(
+                f"the state is of type {type(state).__name__}, expected a state of model.start(rows, length). A model "
+                "takes its targets from the tokens themselves: model(tokens).total"
+            )
+        if len(state.now) != len(tokens):
+            raise ValueError(
+                f"the state has {len(state.now)} rows, but the tokens have {len(tokens)}; start a state for "
+                f"{len(tokens)} rows"
+            )
         return Context(continue_positions(tokens, state.now, memo), run=True, memo=memo, is_clean=True)
     ((pos, full),) = start_positions(memo, tokens)
     return Context(pos, run=True, full=full, memo=memo, is_clean=True)

@@ -20,8 +20,8 @@ def check_token_rows(tokens: Tensor) -> Tensor:
         elif isinstance(tokens, Mapping):
             advice = ". Pass its input_ids, with -1 at padding; fit takes the whole dict"
         raise TypeError(f"tokens are of type {type(tokens).__name__}, expected a tensor of integers [B, T]{advice}")
-    if tokens.is_floating_point() or tokens.is_complex() or tokens.dtype == torch.bool:
-        raise TypeError(f"tokens must be integers, got {tokens.dtype}; convert them with .long()")
+    if tokens.dtype not in (torch.int64, torch.int32):
+        raise TypeError(f"tokens must be integers of 64 or 32 bits, got {tokens.dtype}; convert them with .long()")
     if tokens.dim() != 2:
         raise ValueError(
             f"tokens must be rows [B, T], got shape {list(tokens.shape)}; pass a single row as tokens[None]"
@@ -35,9 +35,14 @@ def check_tokens_below(tokens: Tensor, vocab: int) -> Tensor:
     tokens: token ids.
     vocab: the number of different tokens.
 
-    Errors: IndexError if an id is not below `vocab`.
+    Errors: IndexError if an id is not below `vocab`, or is below -1, the mark of padding.
     """
     check_below(tokens, vocab, "token", "make vocab larger")
+    if not torch.compiler.is_compiling() and tokens.device.type == "cpu" and tokens.numel():
+        if (least := int(tokens.min())) < -1:
+            raise IndexError(
+                f"token {least} is out of range, expected 0 to {vocab - 1}, or -1 at padding; write -1 there"
+            )
     return tokens
 
 

@@ -108,7 +108,7 @@ def generate(
     _check(steps, method, state, recompute)
     _refuse_unused(temperature, top_k, top_p, beam, length_penalty)
     _refuse_seeds(seed)
-    if isinstance(stop, str | bytes | list | tuple):
+    if stop is not None and not callable(stop) and not isinstance(stop, int):
         raise ValueError(
             f"wrong stop: got {quote(stop)}, expected a token id, or a function of the new tokens [B, N] that says "
             "which rows have ended. `kinformer generate RUN --stop TEXT` takes a text"
@@ -268,6 +268,10 @@ def _prompt(
         if source is None or begin is None:
             raise ValueError("tokens=None needs source= and a model with a begin token; give a prompt [B, T]")
         return torch.full((len(source), 1), begin), False
+    if source is None and state is None and callable(getattr(model, "encode", None)):
+        raise ValueError(
+            f"{type(model).__name__} got no source; give source=ids [R, S], with tokens=None to begin the target"
+        )
     tokens = prompt_rows(tokens, model)
     if (vocabulary := _vocabulary_size(model)) is not None and (max_id := int(tokens.max())) >= vocabulary:
         raise ValueError(

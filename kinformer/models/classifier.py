@@ -63,8 +63,9 @@ def _tokens_and_labels(batch: Any) -> LabelledBatch:
     """Return the two tensors of a batch; TypeError, in one line, for another form."""
     if not isinstance(batch, tuple | list) or len(batch) != 2:
         raise TypeError(
-            f"wrong batch for a classifier: got {type(batch).__name__}, expected (tokens [B, T], labels [B]). Call "
-            "scores(tokens) without labels; fit takes a dict of input_ids and labels too"
+            f"wrong batch for a classifier: got {type(batch).__name__}, expected one tuple of tokens [B, T] "
+            "and labels [B]: model((tokens, labels)). Call scores(tokens) without labels; fit also takes a dict of "
+            "input_ids and labels"
         )
     return batch[0], batch[1]
 

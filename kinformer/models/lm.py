@@ -11,6 +11,8 @@ from torch.nn import functional as F
 import kinformer as kf
 from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import check_at_least, check_in_range, check_optional_part, check_part, check_probability
+from kinformer.core.eval_mode import evaluating
+from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, make_state_spec
 from kinformer.core.loss import (
     Loss,
@@ -21,12 +23,15 @@ from kinformer.core.loss import (
     token_nll,
     weighted_loss,
 )
+from kinformer.core.model import display_name
 from kinformer.core.position import Position
 from kinformer.core.state import share_positions
 from kinformer.core.token_positions import NumberedState, context_of_tokens, next_positions
 from kinformer.core.vocabulary import check_tokens_below
 from kinformer.models.support.exit_losses import refuse_rules
 from kinformer.models.support.text_model import TextModel, Tokens, next_tokens
+
+TESTED = 24  # tokens of the rows that show whether the model reads ahead
 
 
 class LM(TextModel):
@@ -53,6 +58,7 @@ class LM(TextModel):
 
     Errors: ValueError for a weight in `penalties` of a loss that no part reports, and for a part that needs an input
     that no earlier part supplies. ValueError also for an `EarlyExit` with a trainable exit rule: `MultiExit` trains it.
+    The first loss raises ValueError if a pattern lets a token read later tokens: such a model would learn to copy.
     Source: Radford et al., 2018,
     https://cdn.openai.com/research-covers/language-unsupervised/language_understanding_paper.pdf.
     """
@@ -76,7 +82,9 @@ class LM(TextModel):
         self.dropout, self.lanes = check_probability("dropout", dropout), lanes
         self.embedding = nn.Embedding(vocab, d)
         nn.init.normal_(self.embedding.weight, std=d**-0.5 if std is None else check_in_range("std", std, 0, math.inf))
-        self.position = check_optional_part("position", position, Position, "a position, such as Learned(d)")
+        self.position = check_optional_part(
+            "position", position, Position, "a position, such as Learned(d). Rotary belongs to QKV"
+        )
         self.body = check_part("body", body, Layer, "a layer, such as Stack([PreNorm(Attention(...), MLP(d))])")
         self.head = nn.Linear(d, vocab, bias=False)
         if tie:
@@ -86,6 +94,7 @@ class LM(TextModel):
         self.refuse_unmet(body)
         self.refuse_untrained(body)
         self.penalties = check_known_penalties(penalties or {}, (body, position))
+        self._is_tested = False  # becomes True at the first loss
 
     def refuse_untrained(self, body: Layer) -> None:
         """Raise ValueError if an exit rule has parameters that this model's loss would not train.
@@ -145,6 +154,8 @@ class LM(TextModel):
         The returned state ends before the last token, so the next chunk must begin with that token.
         """
         batch = TokenBatch.from_tokens(batch)
+        if not (self._is_tested or torch.compiler.is_compiling()):
+            self._refuse_pattern_ahead()
         check_tokens_below(batch.tokens[:, -1:], self.vocab)  # `logits` checks all others
         read, targets = batch.tokens[:, :-1], next_tokens(batch)
         ctx = batch.limit_context(context_of_tokens(read, state), -1, state)
@@ -155,6 +166,22 @@ class LM(TextModel):
         sums = sum_over_layers(out.aux, next_tokens(batch._replace(scored=None)) >= 0)
         count = (targets >= 0).sum()
         return Loss(weighted_loss(data, sums, self.penalties, progress), {**parts, **sums}, out.state, out.stats, count)
+
+    def _refuse_pattern_ahead(self) -> None:
+        """Raise ValueError if a pattern allows later keys and a later token changes the output of an earlier one."""
+        parts = (part for part in self.body.modules() if isinstance(part, KeyValueMechanism))
+        pattern = next((part.pattern for part in parts if part.pattern.reach()[1] > 0), None)
+        if pattern is not None:  # the layers may hide later keys, or a reach may be only a bound: compare two rows
+            tokens = self.sample(1, min(self.longest or TESTED, TESTED), 0).to(self.embedding.weight.device)
+            changed = torch.cat([tokens[:, :-1], (tokens[:, -1:] + 1) % self.vocab], 1)
+            with evaluating(self), torch.random.fork_rng(devices=[]):
+                y, other = (self.logits(row).y[:, :-1] for row in (tokens, changed))
+            if not torch.allclose(y, other, rtol=1e-3, atol=1e-5, equal_nan=True):
+                raise ValueError(
+                    f"this {display_name(self)} reads ahead: got the pattern {pattern}, expected one without later "
+                    f"tokens. Write Causal() & {pattern}, or train an MLM"
+                )
+        self._is_tested = True
 
     def training_output(self, batch: TokenBatch, state: NumberedState | None, ctx: Context) -> Out:
         """Return the logits that `forward` uses to compute the loss of a batch."""

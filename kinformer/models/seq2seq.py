@@ -159,6 +159,11 @@ class Seq2Seq(Writer):
         return self._decode(tokens, state, ctx, last)
 
     def forward(self, batch: Pair, state: NumberedState | None = None, progress: float = 0.0) -> Loss:
+        if not isinstance(batch, tuple | list) or len(batch) != 2:
+            raise TypeError(
+                f"wrong batch for an encoder-decoder: got {type(batch).__name__}, expected one tuple of source [B, S] "
+                "and target [B, T]. Write model((source, target))"
+            )
         source, (read, targets) = batch[0], self.framed_targets(batch)
         encoded, ctx = self._with_source(read, source, state, None)
         out, data, parts = self.training_loss(

@@ -99,6 +99,12 @@ EARLY = {
     "'--split': 'foo' is not one of 'train', 'valid'": "evaluate {model} --data text=stdlib --split foo",
     "there is no claim 'nothing'; `kinformer claim` lists": "claim nothing",
     "there is no kind 'pattern'": "list pattern",
+    "there is no kind 'laws'; `kinformer show laws` explains this topic": "list laws",
+    "'d=3' is a keyword and no member; write it in brackets, such as 'gpt(d=3)'": (
+        "compare gpt llama d=3 --data text=stdlib --out o --steps 1"
+    ),
+    "No such option: --seq_len; use --tokens instead": "generate {model} --seq_len 9",
+    "No such option: --filter_thres; use --top-k instead": "generate {model} --filter_thres 0.9",
     "'bnad'; the nearest is 'Band'": "show bnad",
     "No such command 'trian'": "trian gpt",
 }

@@ -28,6 +28,14 @@ ALL_KINDS = (*kinds(), *FOLDERS, *filter(None, [environment_folder()]))
 FILES = {f"{kind}/{file}": module for kind in ALL_KINDS for file, module in modules(kind).items()}
 WORDS = {  # words of the field, and a place or command that their page must name
     "sinks": "patterns/tokens",
+    "lucidrains": "models/lm",
+    "rotary_pos_emb": "positions/rotary",
+    "memory tokens": "depth/global_nodes",
+    "max_mem_len": "members/transformer_xl",
+    "attn_flash": "executors/sdpa",
+    "ff_glu": "feedforward/mlp",
+    "sandwich_norm": "no token shift, sandwich norm",
+    "vit": "embed the patches",
     "attention sinks": "patterns/tokens",
     "swiglu": "feedforward/mlp",
     "gelu": "feedforward/mlp",

@@ -12,7 +12,8 @@ OUT = "TypeError: a layer returns Out, which holds more than a tensor; use its v
 LOSS = "TypeError: a model returns Loss, which holds more than a tensor; use its value: model(batch).total"
 MASK = "a pattern such as Causal() & Band(64) chooses the keys; ctx=Context.of_sequence(x, mask) marks padding"
 SHAPE = "expected a floating tensor [B, T, D]"
-LAYER = "give a layer, such as Attention(...), MLP(d) or a block of both"
+LAYER = "give a layer, such as Attention(...), MLP(d) or a block of both; a layer of your own is a subclass of kf.Layer"
+PAIR = "expected one tuple of source [B, S] and target [B, T]. Write model((source, target))"
 
 CALLS = {
     # a layer's input
@@ -120,6 +121,29 @@ CALLS = {
         "ValueError: Rotary(16) got heads of width 4, expected 16. Give Rotary(4), or turned= to turn only some "
         "dimensions"
     ),
+    "kf.PreNorm(kf.MLP(8), norm=kf.RMSNorm(8))": (
+        "ValueError: norm is a RMSNorm, expected a class: each sublayer has its own norm. Write norm=RMSNorm"
+    ),
+    "kf.Stack([layer], kf.RMSNorm)": "ValueError: norm is the class RMSNorm; give a norm, such as LayerNorm(d)",
+    "kf.PreNorm(Bare())": "ValueError: layers[0] is a Bare without a width; set self.d to the width of x and y",
+    "kf.PreNorm(Bare(8))(x)": "TypeError: Bare.forward returned Tensor, expected Out. Return kf.Out(y, state)",
+    "kf.generate(kf.LM(10, 8, Shift()), ids, 2)": (
+        "TypeError: Shift.forward got a state and returned none. Return kf.Out(y, state), and write start() if an "
+        "output depends on earlier tokens"
+    ),
+    "type('Own', (kf.Layer,), {'forward': lambda self, x: x})": (
+        "TypeError: Own has forward(self, x), expected a layer. Write forward(self, x, state, ctx) -> Out"
+    ),
+    "kf.LM(10, 8, layer, position=kf.Rotary(8))": (
+        "ValueError: position is of the type Rotary; give a position, such as Learned(d). Rotary belongs to QKV"
+    ),
+    "kf.gpt(pattern=kf.Causal() & kf.Band(3))": (
+        "TypeError: the keyword 'pattern' of 'gpt' must be str | tuple[str, ...], got (Causal() & Band(left=3, "
+        "right=None)); write pattern='(Causal() & Band(left=3, right=None))'"
+    ),
+    "kf.gpt(pattern=['Causal()'])": (
+        "TypeError: the keyword 'pattern' of 'gpt' must be str | tuple[str, ...], got ['Causal()']; write a tuple"
+    ),
     # functions
     "kf.attend(x, x, x)": (
         "ValueError: attend needs q [B, H, T, K], k [B, G, S, K] and v [B, U, S, V], got q [2, 4, 8], k [2, 4, 8], "
@@ -173,6 +197,21 @@ CALLS = {
         "TypeError: tokens are of type str, expected a tensor of integers [B, T]. Encode the text with "
         "model.tokenizer.encode(text), or list(text.encode()) for a model of bytes"
     ),
+    "model(ids, ids)": (
+        "TypeError: the state is of type Tensor, expected a state of model.start(rows, length). A model takes its "
+        "targets from the tokens themselves: model(tokens).total"
+    ),
+    "model.logits(ids, model.start(2, 8))": (
+        "ValueError: the state has 2 rows, but the tokens have 1; start a state for 1 rows"
+    ),
+    "pairs(ids, ids)": f"TypeError: wrong batch for an encoder-decoder: got Tensor, {PAIR}",
+    "kf.generate(pairs, ids, 2)": (
+        "ValueError: Seq2Seq got no source; give source=ids [R, S], with tokens=None to begin the target"
+    ),
+    "kf.generate(model, ids, 2, stop=[0, 1])": (
+        "ValueError: wrong stop: got [0, 1], expected a token id, or a function of the new tokens [B, N] that "
+        "says which rows have ended"
+    ),
     "model(input_ids=ids)": "TypeError: LM has no keyword 'input_ids'; use 'batch' instead",
     "kf.fit(model, 'notes.txt', steps=1)": (
         "FileNotFoundError: there is no file or folder notes.txt; give the path of a file or folder, or text=PATH"
@@ -182,6 +221,27 @@ CALLS = {
         "length)"
     ),
 }
+
+
+class Bare(kf.Layer):
+    """A layer that returns a tensor, and has a width only if it is given."""
+
+    def __init__(self, *d: int):
+        super().__init__()
+        if d:
+            (self.d,) = d
+
+    def forward(self, x: Any, state: Any, ctx: Any) -> Any:
+        return x
+
+
+class Shift(kf.Layer):
+    """A layer that reads the token before each token, but keeps no state."""
+
+    d = 8
+
+    def forward(self, x: Any, state: Any, ctx: Any) -> kf.Out:
+        return kf.Out(nn.functional.pad(x, (0, 0, 1, -1)))
 
 
 def misuse() -> list[str]:
@@ -196,6 +256,9 @@ def misuse() -> list[str]:
         "mask": torch.ones(2, 4, dtype=torch.bool),
         "layer": kf.Attention(kf.QKV(8, 2), kf.Softmax(kf.Causal())),
         "model": kf.gpt(d=8, depth=1, heads=2, vocab=10),
+        "pairs": kf.transformer(d=8, depth=1, heads=2, vocab=10),
+        "Bare": Bare,
+        "Shift": Shift,
         "ctx": kf.Context.of_sequence(x),
     }
     return refusals([lambda call=call: eval(call, names) for call in CALLS])  # type: ignore[misc]

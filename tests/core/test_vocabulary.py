@@ -19,6 +19,11 @@ def test_a_token_beyond_the_vocabulary_is_named(name: str, own: int) -> None:
     assert model(torch.tensor([[10, 1, 2], [3, 10, -1]])).total.isfinite()
 
 
+def test_a_mark_of_padding_of_other_libraries_is_named() -> None:
+    with pytest.raises(IndexError, match="token -100 is out of range, expected 0 to 10, or -1 at padding"):
+        find_member("gpt")(**SIZE)(torch.tensor([[10, 1, -100]]))
+
+
 def test_pairs_name_a_token_of_either_side() -> None:
     model = find_member("transformer")(**SIZE)
     good, bad = torch.tensor([[1, 2]]), torch.tensor([[1, 13]])
@@ -28,8 +33,9 @@ def test_pairs_name_a_token_of_either_side() -> None:
 
 
 def test_what_is_no_row_of_tokens_is_told() -> None:
-    with pytest.raises(TypeError, match=r"tokens must be integers, got torch.float32; convert them with .long\(\)"):
-        check_token_rows(torch.zeros(1, 2))
+    for dtype in (torch.float32, torch.uint8, torch.bool):
+        with pytest.raises(TypeError, match=rf"integers of 64 or 32 bits, got {dtype}; convert them with .long\(\)"):
+            check_token_rows(torch.zeros(1, 2, dtype=dtype))
     with pytest.raises(
         ValueError, match=r"tokens must be rows \[B, T\], got shape \[3\]; pass a single row as tokens\[None\]"
     ):

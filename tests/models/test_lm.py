@@ -1,6 +1,8 @@
 """LM: what it promises as a Model: its state's precision, one look a forward, what it refuses, sums that add up."""
 
 import math
+import re
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -9,7 +11,9 @@ from torch import Tensor
 from kinformer.core.layer import Context, Layer, Out, State, Want
 from kinformer.core.loss import Penalty
 from kinformer.core.memo import Memo
+from kinformer.core.pattern import Index, Pattern
 from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.full import Full
 from kinformer.core.state import leaves
 from kinformer.decoding.generate import generate
 from kinformer.lab.train.evaluate import evaluate
@@ -22,6 +26,7 @@ from kinformer.nn.blocks.pre_norm import PreNorm
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.feedforward.mlp import MLP
 from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.patterns.band import Band
 from kinformer.nn.projections.qkv import QKV
 
 
@@ -249,3 +254,40 @@ def test_a_causal_row_without_padding_needs_no_mask(monkeypatch: pytest.MonkeyPa
 def test_a_body_of_ones_own_pattern() -> None:
     blocks = [PreNorm(Attention(QKV(16, 2), Softmax(Causal())), MLP(16))]
     assert not LM(11, 16, Stack(blocks)).lanes and LM(11, 16, Stack(blocks), lanes=True).lanes
+
+
+# Patterns that read ahead --------------------------------------------------------------------------------------------
+
+
+def with_pattern(pattern: Pattern) -> LM:
+    return LM(11, 16, PreNorm(Attention(QKV(16, 2), Softmax(pattern)), MLP(16)))
+
+
+@pytest.mark.parametrize("pattern", [Full(), Band(8), ~Causal()])
+def test_the_first_loss_refuses_a_pattern_that_reads_ahead(pattern: Pattern) -> None:
+    model = with_pattern(pattern)
+    with pytest.raises(ValueError, match=re.escape(f"this LM reads ahead: got the pattern {pattern}")) as caught:
+        model(torch.arange(10)[None])
+    assert f"Write Causal() & {pattern}" in str(caught.value) and "\n" not in str(caught.value)
+    assert with_pattern(Causal() & pattern)(torch.arange(10)[None]).total.isfinite()
+    model.logits(torch.arange(10)[None])  # `generate` with recompute=True reads every key
+
+
+def test_a_member_that_reads_ahead_names_itself() -> None:
+    with pytest.raises(ValueError, match="this gpt reads ahead"):
+        small(pattern="Full()")(torch.arange(10)[None])
+
+
+@dataclass(frozen=True)
+class Even(Pattern):
+    """Earlier keys at even distances, without a sharp bound of its reach."""
+
+    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> torch.Tensor:
+        return torch.as_tensor((k <= q) & ((q - k) % 2 == 0))
+
+
+def test_a_pattern_without_a_bound_that_never_reads_ahead_trains_and_draws_no_random_number() -> None:
+    torch.manual_seed(0)
+    model, after = with_pattern(Even()), torch.get_rng_state()
+    assert Even().reach()[1] > 0 and model(torch.arange(10)[None]).total.isfinite() and model.training
+    assert torch.equal(torch.get_rng_state(), after)

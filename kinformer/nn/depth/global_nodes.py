@@ -50,7 +50,10 @@ class GlobalNodes(Layer):
         self.node = nn.Parameter(torch.randn(n, layer.d))
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
-        raise NoState("GlobalNodes has no decoding state: global tokens read the whole row at once. Use a causal layer")
+        raise NoState(
+            "GlobalNodes has no decoding state: global tokens read the whole row at once. Use a causal layer, or "
+            "generate(..., recompute=True)"
+        )
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         out = self.read_nodes_and_text(x, self.node_context(ctx))

@@ -6,6 +6,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import kinformer as kf
+from kinformer.core.checks import check_optional_part
 from kinformer.core.collected_outputs import Collected, wants_and_sends
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.residual_block import check_layers
@@ -34,7 +35,8 @@ class Stack(Layer):
             raise ValueError("layers=[] is empty. Pass at least one layer, such as PreNorm(Attention(...), MLP(d))")
         if len(widths) > 1:
             raise ValueError(f"the layers of a Stack must have the same d: got widths {widths}")
-        self.d, self.norm = widths[0], norm
+        self.d = widths[0]
+        self.norm = check_optional_part("norm", norm, nn.Module, "a norm, such as LayerNorm(d)")
         self.wants, self.sends = wants_and_sends(self.layers, rising=True)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:

@@ -63,6 +63,7 @@ def test_the_standard_library_has_ninety_five_and_five_percent_and_no_tests() ->
         ("text=/no/such/place", "there is no file or folder /no/such/place"),
         ("txt=stdlib", "no kind of data 'txt'; the nearest is 'text'"),
         ("stdlib", "does not have the form KIND=PLACE"),
+        (__file__, f"is a path without its kind; write text={__file__} for a text"),
         ("text=", "does not have the form KIND=PLACE"),
     ],
 )

@@ -86,6 +86,8 @@ def test_they_do_not_decode() -> None:
     for layer in (nodes(), GlobalEnds(Attention(QKV(D, 2), Softmax(Full())), 2)):
         with pytest.raises(NoState, match="Use a causal layer"):
             layer.start(1, 4)
+    with pytest.raises(NoState, match=r"or generate\(..., recompute=True\)"):
+        nodes().start(1, 4)
 
 
 @pytest.mark.parametrize("length", [4, 5, 7, 9])

@@ -5,6 +5,7 @@ It imports nothing heavy, so that a command can check its arguments before it be
 
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.quote import quote, shorten
@@ -21,6 +22,8 @@ def words_of(spec: str, forms: Mapping[str, str]) -> tuple[str, str, dict[str, s
     known = ", ".join(forms.values())
     kind, equals, rest = spec.partition("=")
     where, options = options_of(rest)
+    if not equals and Path(spec).expanduser().exists():
+        raise ValueError(f"the data {quote(spec)} is a path without its kind; write text={spec} for a text")
     if not equals or not where:
         text = "" if equals else f"text={shorten(spec, 80)} for a text, or "
         raise ValueError(f"the data {quote(spec)} does not have the form KIND=PLACE; write {text}{known}")
