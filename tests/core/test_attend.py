@@ -159,6 +159,19 @@ def test_a_context_narrows_widens_and_brings_labels():
     torch.testing.assert_close(actual.y, dense(q, k, v, allowed))
 
 
+def test_without_positions_those_of_the_context_count():
+    q, k, v = qkv(t=S)
+    real = torch.ones(B, S, dtype=torch.bool)
+    real[0, 6:] = False
+    ctx = Context.of_sequence(q.transpose(1, 2), real)
+    torch.testing.assert_close(
+        attend(q, k, v, ctx=ctx).y, dense(q, k, v, lambda b, h, i, j: bool(real[b, i] and real[b, j]))
+    )
+    q, k, v = qkv(t=T)
+    cross = Context(torch.arange(T).expand(B, -1), source=torch.zeros(B, S, 1), source_pos=torch.where(real, 0, -1))
+    torch.testing.assert_close(attend(q, k, v, ctx=cross).y, dense(q, k, v, lambda b, h, i, j: bool(real[b, j])))
+
+
 def test_rows_name_the_batch_row_of_folded_queries():
     q, k, v = qkv(t=S)
     ids = torch.tensor([[0] * 4 + [1] * 5, [0] * 2 + [1] * 7])

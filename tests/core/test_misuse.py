@@ -99,6 +99,17 @@ CALLS = {
         "ValueError: 4 query heads cannot share 3 key heads evenly; make the first number a multiple of the "
         "second, or pass tensors [B, T, H, K] as x.transpose(1, 2)"
     ),
+    "kf.attend(q, q, q[:, :, 1:])": (
+        "ValueError: attend needs q [B, H, T, K], k [B, G, S, K] and v [B, U, S, V], got q [1, 4, 5, 6], "
+        "k [1, 4, 5, 6], v [1, 4, 4, 6]; give a value for each key"
+    ),
+    "kf.attend(q.repeat(2, 1, 1, 1), q, q)": (
+        "ValueError: attend needs q [B, H, T, K], k [B, G, S, K] and v [B, U, S, V], got q [2, 4, 5, 6], "
+        "k [1, 4, 5, 6], v [1, 4, 5, 6]; give all three the same batch B"
+    ),
+    "kf.attend(q.long(), q.long(), q.long())": (
+        "ValueError: q is torch.int64, expected a floating tensor; pass q.float(), k.float() and v.float()"
+    ),
     "kf.attend(q, q, q, attn_mask=mask)": (
         "TypeError: attend has no keyword 'attn_mask'; use 'k_pos' instead: -1 marks padding there, and pattern= "
         "chooses the keys"
