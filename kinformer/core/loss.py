@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from kinformer.core.autocast import at_least_float32
 from kinformer.core.checks import check_in_range
 from kinformer.core.layer import State
+from kinformer.core.value_hints import hint_value
 
 CHOICES = "log_p"  # the penalty of parts that choose at random: the log-probability of each choice, for a reward
 LEAVING = "leaving"  # the loss of a rule for early exits, which the model computes from all exits
@@ -33,14 +34,9 @@ class Loss(NamedTuple):
     count: Tensor | int = 1  # type: ignore[assignment]
 
 
-def _advise_total(loss: Loss, name: str) -> NoReturn:
-    """Raise AttributeError with advice, for a name that Loss lacks."""
-    advice = {"loss": "; write loss.total", "logits": "; call model.logits(tokens).y"}.get(name, "")
-    advice = advice or (f"; write loss.total.{name}" if hasattr(Tensor, name) else "")
-    raise AttributeError(f"a model returns Loss, which has no {name!r}{advice}")
-
-
-Loss.__getattr__ = _advise_total  # type: ignore[attr-defined]  # outside of the class, so that mypy knows its names
+hint_value(
+    Loss, "a model returns Loss", "model(batch).total", loss="model(batch).total", logits="model.logits(tokens).y"
+)
 
 
 class Penalty(NamedTuple):
