@@ -228,11 +228,18 @@ def check_rows(x: Tensor) -> Tensor:
         is_output = isinstance(getattr(x, "y", None), Tensor)
         actual = f"is of type {type(x).__name__}"
         advice = "pass the value of the other layer, out.y" if is_output else "make it with torch.as_tensor(x)"
+        advice += "; Stack([...]) joins layers, as nn.Sequential joins modules" if is_output else ""
     elif x.is_floating_point():
-        actual, advice = f"has shape {list(x.shape)}", "pass a single row as x[None]"
+        actual, advice = f"has shape {list(x.shape)}", _advise_dims(x)
     else:
         actual, advice = f"is {x.dtype} of shape {list(x.shape)}", "embed token ids first, or pass x.float()"
     raise ValueError(f"x {actual}, expected a floating tensor [B, T, D]; {advice}")
+
+
+def _advise_dims(x: Tensor) -> str:
+    if x.dim() == 2:
+        return "pass a single row as x[None], and one token of each row as x[:, None]"
+    return "join heads [B, H, T, K] as x.transpose(1, 2).flatten(2)" if x.dim() == 4 else "give 3 dimensions"
 
 
 def refuse_tensors(layer: nn.Module, state: Any, ctx: Any) -> None:
@@ -245,7 +252,7 @@ def refuse_tensors(layer: nn.Module, state: Any, ctx: Any) -> None:
     name = type(layer).__name__
     tensors = {place: value for place, value in {"state": state, "ctx": ctx}.items() if isinstance(value, Tensor)}
     if tensors and all(value.dim() == 3 for value in tensors.values()):
-        advice = "layer(x).y is self-attention; cross-attention reads Context(pos, source=..., source_pos=...)"
+        advice = "layer(x).y is self-attention; cross-attention reads ctx=Context.of_sequence(x, source=source)"
         raise TypeError(f"{name} got queries, keys or values as further tensors, expected x, state and ctx. {advice}")
     for place, value in tensors.items():
         mask = "mask" if value.dtype == torch.bool else "mask.bool()"

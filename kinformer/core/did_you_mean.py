@@ -25,6 +25,15 @@ _SYNONYMS = {
     "activation": "act hidden_act activation_function act_layer nonlinearity",
     "projection": "d d_model dim embed_dim hidden_size n_embd heads num_heads n_head nhead num_attention_heads",
     "pattern": "is_causal causal block_mask mask_mod",
+    "attn_mask": "mask src_mask tgt_mask",
+    "key_padding_mask": "attention_mask padding_mask src_key_padding_mask",
+    "mask": "attn_mask attention_mask key_padding_mask padding_mask src_key_padding_mask",
+    "source": "memory encoder_hidden_states encoder_output key value",
+    "source_mask": "memory_key_padding_mask memory_mask encoder_attention_mask",
+    "query": "q x",
+    "q": "query queries",
+    "k": "key keys",
+    "v": "value values",
     "k_pos": "mask attn_mask attention_mask key_padding_mask padding_mask key_mask",
     "position": "rotary_pos_emb rel_pos_bias alibi_pos_bias use_abs_pos_emb pos_emb position_embedding_type rope",
     "norm": "use_rmsnorm pre_norm norm_first normalization normalize_before norm_type",
@@ -89,19 +98,32 @@ _EXPLANATIONS = {
     "measures": ("", ": the number of measurements on validation data"),
     "on_metrics": ("", ": a function that gets the numbers of each step and measurement"),
     "pattern": ("causal", ": such as Causal()"),
-    "k_pos": ("mask", ": -1 marks padding there, and pattern= chooses the keys"),
+    "k_pos": (
+        "mask",
+        ": -1 marks padding there; pattern=PairMask(mask) takes a mask of pairs, True where they are read",
+    ),
+    "mask": ("", ": True at real tokens"),
+    "source_mask": ("", ": True at real tokens"),
+    "attn_mask": ("", ": True at pairs that are not read"),
+    "key_padding_mask": ("", ": True at padding"),
     "projection": ("", ": write Attention(QKV(d, heads), Softmax(Causal()))"),
 }
 
 # Advice about words of other libraries for which the called function has no name.
 _ADVICE = {
-    "a pattern such as Causal() & Band(64) chooses the keys; ctx=Context.of_sequence(x, mask) marks padding": "mask "
-    "attn_mask attention_mask key_padding_mask padding_mask src_mask tgt_mask src_key_padding_mask mask_future",
+    "a pattern such as Causal() or PairMask(mask) chooses the keys; ctx=Context.of_sequence(x, mask) marks padding": ""
+    "mask attn_mask attention_mask key_padding_mask padding_mask src_mask tgt_mask src_key_padding_mask mask_future",
     "causal attention is a pattern; give Causal(), as in Softmax(Causal())": "causal is_causal",
     "attention dropout is a keyword of the mechanism: Softmax(Causal(), dropout=0.1)": "dropout attn_dropout "
     "attention_dropout dropout_p attn_pdrop",
     "kf.MultiheadAttention returns attention weights, and kf.look(model, text) does for a whole model": "need_weights "
     "output_attentions return_attention return_attn average_attn_weights",
+    "fewer key heads than query heads work without it": "enable_gqa",
+    "a decoding state is the cache: state = start(batch, length), then pass it to each call": "use_cache return_dict",
+    "MultiheadAttention takes queries, keys and values; in Attention(..., cross=True) they come from "
+    "ctx=Context.of_sequence(x, source=source)": "query key value q k v memory",
+    "fit has AdamW and cross-entropy; docs/training.md has a loop with an optimiser and a loss of your own": ""
+    "optimizer optimiser optim criterion loss loss_fn loss_function compute_loss",
     "move the result with .to(device)": "device device_map map_location",
     "convert the result with .to(dtype)": "dtype torch_dtype",
     "inputs are batch first; transpose others with x.transpose(0, 1)": "batch_first",

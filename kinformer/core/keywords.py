@@ -128,8 +128,9 @@ def check_keywords(function: Callable[..., Any], keywords: Mapping[str, Any]) ->
         check_known_keywords(describe_callable(function), [name], parameters)
         if not _fits(value, parameters[name].annotation):
             expected = describe(parameters[name].annotation)
+            advice = "; write the pattern in quotes" if hasattr(value, "reach") else ""  # torch is not imported here
             raise TypeError(
-                f"the keyword {quote(name)} of {name_of(function)!r} must be {expected}, got {quote(value)}"
+                f"the keyword {quote(name)} of {name_of(function)!r} must be {expected}, got {quote(value)}{advice}"
             )
 
 

@@ -4,7 +4,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, Union
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -17,6 +17,7 @@ from kinformer.core.memo import Memo, empty_memo
 from kinformer.core.patterns.document import Document
 from kinformer.core.quote import quote
 from kinformer.core.sublayer_names import entries_under, names_beneath
+from kinformer.core.value_hints import hint_value
 
 if TYPE_CHECKING:
     from kinformer.core.pattern import Pattern
@@ -151,14 +152,30 @@ class Context(KeywordHints):
                 )
 
     @classmethod
-    def of_sequence(cls, x: Tensor, mask: Bool[Tensor, "B T"] | None = None) -> "Context":
+    @hint_keywords
+    def of_sequence(
+        cls,
+        x: Tensor,
+        mask: Bool[Tensor, "B T"] | None = None,
+        source: Float[Tensor, "B S D"] | None = None,
+        source_mask: Bool[Tensor, "B S"] | None = None,
+    ) -> "Context":
         """Return the context of a whole sequence: real tokens are numbered from 0.
 
         x: the sequence, or any tensor that starts with dimensions [B T].
         mask: True at real tokens, bool of shape [B T]; None if every token is real.
+        source: the sequence that cross-attention reads; its real tokens are numbered from 0 too.
+        source_mask: True at real tokens of the source; None if every token is real.
 
-        Errors: ValueError if `mask` has another dtype or shape.
+        Errors: ValueError if a mask has another dtype or shape, or if the source has another batch than x.
         """
+        if source is not None or source_mask is not None:
+            if source is None or source.dim() != 3 or len(source) != len(x):
+                shape = None if source is None else list(source.shape)
+                raise ValueError(f"source must be a tensor [B, S, D] for {len(x)} rows, got {shape}; give source=")
+            read, whole = cls.of_sequence(source, source_mask), cls.of_sequence(x, mask)
+            full = read.full and whole.full
+            return whole.replace(source=source, source_pos=read.pos, full=full)
         if mask is None:
             return cls(torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1), run=True, full=True)
         if mask.dtype != torch.bool or mask.shape != x.shape[:2]:
@@ -178,7 +195,9 @@ class Context(KeywordHints):
     def source_by_head(self) -> Int[Tensor, "B 1 S"]:
         """The source's positions with a dimension for heads, as keys carry them."""
         if self.source_pos is None:
-            raise ValueError("the source has no positions; give Context(source_pos=...), with -1 at padding")
+            raise ValueError(
+                "the source has no positions; give Context.of_sequence(x, source=source, source_mask=mask)"
+            )
         return self.memo.by_head(self.source_pos)
 
     @property
@@ -246,9 +265,6 @@ class Context(KeywordHints):
         return self.replace(below=entries_under(place, self.below), taps=names_beneath(place, self.taps))
 
 
-VALUE = "a layer returns Out, which holds more than a tensor; use its value: layer(x).y"
-
-
 class Out(NamedTuple, Generic[Y]):
     """The output of a layer: y, the next state, and named values. Never change its mappings in place.
 
@@ -268,24 +284,8 @@ class Out(NamedTuple, Generic[Y]):
     stats: Mapping[str, Tensor] = {}  # noqa: RUF012
     taps: Mapping[str, Tensor] = {}  # noqa: RUF012
 
-    def __add__(self, other: object) -> Any:
-        raise TypeError(VALUE)
 
-    def __radd__(self, other: object) -> Any:
-        raise TypeError(VALUE)
-
-    @classmethod
-    def __torch_function__(cls, *call: object) -> Any:  # called if Out is given to a function of PyTorch
-        raise TypeError(VALUE)
-
-
-def _advise_value(out: Out, name: str) -> NoReturn:
-    """Raise AttributeError with advice, for a name that Out lacks."""
-    advice = f"; write layer(x).y.{name}" if hasattr(Tensor, name) else ""
-    raise AttributeError(f"a layer returns Out, which has no {name!r}{advice}")
-
-
-Out.__getattr__ = _advise_value  # type: ignore[attr-defined]  # outside of the class, so that mypy knows its names
+hint_value(Out, "a layer returns Out", "layer(x).y", "; PlainLayer(layer) returns it, as nn.Sequential needs")
 
 
 class Layer(nn.Module, KeywordHints, ABC):

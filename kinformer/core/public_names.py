@@ -57,6 +57,7 @@ _NAMES_BY_FILE = {
     "models.support.wrapped_lm": ("WrappedLM",),
     "nn.attention": ("Attention",),
     "nn.multihead_attention": ("MultiheadAttention",),
+    "nn.plain_layer": ("PlainLayer",),
     "pages.attention_maps": ("save_attention_maps",),
 }
 CONTRACTS = {name: file for file, names in _NAMES_BY_FILE.items() for name in names}

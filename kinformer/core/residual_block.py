@@ -10,6 +10,7 @@ from kinformer.core.checks import check_part
 from kinformer.core.collected_outputs import Collected, wants_and_sends
 from kinformer.core.keyword_hints import KeywordHints
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
+from kinformer.core.quote import quote
 from kinformer.core.state import leaves
 
 
@@ -30,7 +31,26 @@ def check_layers(layers: Iterable[nn.Module]) -> None:
     """
     for n, layer in enumerate(layers):
         if not hasattr(layer, "d"):  # a wrapper, such as torch.compile(layer), has the attributes of its layer
-            check_part(f"layers[{n}]", layer, Layer, "a layer, such as Attention(...), MLP(d) or a block of both")
+            advice = "a layer, such as Attention(...), MLP(d) or a block of both"
+            if isinstance(layer, nn.MultiheadAttention):
+                advice = "Attention(QKV(d, heads), Softmax(Full()))"
+            elif isinstance(layer, nn.Module):
+                advice += "; a subclass of Layer sets self.d, and its forward(x, state, ctx) returns Out(y, state)"
+            check_part(f"layers[{n}]", layer, Layer, advice)
+
+
+def make_norms(norm: Callable[[int], nn.Module], layers: Iterable[Layer]) -> list[nn.Module]:
+    """Return one norm for each layer.
+
+    norm: makes a norm from a width.
+    layers: the layers.
+
+    Errors: ValueError if `norm` is a norm already, or cannot be called.
+    """
+    if isinstance(norm, nn.Module) or not callable(norm):
+        actual = f"of the type {type(norm).__name__}" if isinstance(norm, nn.Module) else quote(norm)
+        raise ValueError(f"norm is {actual}; give a class or a function of the width, such as norm=RMSNorm")
+    return [norm(layer.d) for layer in layers]
 
 
 class ResidualBlock(Layer):

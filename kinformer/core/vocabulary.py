@@ -24,7 +24,8 @@ def check_token_rows(tokens: Tensor) -> Tensor:
         raise TypeError(f"tokens must be integers, got {tokens.dtype}; convert them with .long()")
     if tokens.dim() != 2:
         raise ValueError(
-            f"tokens must be rows [B, T], got shape {list(tokens.shape)}; pass a single row as tokens[None]"
+            f"tokens must be rows [B, T], got shape {list(tokens.shape)}; pass a single row as tokens[None], and one "
+            "token of each row as tokens[:, None]"
         )
     return tokens
 

@@ -148,5 +148,5 @@ def test_positions_by_head_are_one_object_for_all_layers() -> None:
     ctx = whole()
     assert ctx.by_head is ctx.replace(below={}).by_head and torch.equal(ctx.by_head[:, 0], POS)
     assert ctx.source_by_head is ctx.source_by_head and ctx.source_by_head.shape == (2, 1, 5)
-    with pytest.raises(ValueError, match=r"give Context\(source_pos=...\), with -1 at padding"):
+    with pytest.raises(ValueError, match=r"give Context.of_sequence\(x, source=source"):
         _ = Context(POS, source=torch.zeros(2, 5, 3)).source_by_head

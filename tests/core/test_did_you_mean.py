@@ -165,7 +165,7 @@ def test_calls_in_the_way_of_other_libraries_are_answered_in_a_line() -> None:
         "tokens are of type str, .* Encode the text with": lambda: unwrap(check_token_rows)("text"),
         "wrong batch for a classifier: got dict, expected": lambda: _tokens_and_labels(encoded),
         "wrong batch for a classifier: got Tensor, expected": lambda: _tokens_and_labels(ids),
-        "a model returns Loss, which has no 'logits'; call model.logits": lambda: lm(ids).logits,
+        "a model returns Loss, which has no 'logits'; write model.logits": lambda: lm(ids).logits,
     }
     for message, call in answers.items():
         with pytest.raises((TypeError, AttributeError), match=message) as caught:

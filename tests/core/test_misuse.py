@@ -8,24 +8,36 @@ from torch import nn
 import kinformer as kf
 from tests.unhooked import refusals, unhooked
 
-OUT = "TypeError: a layer returns Out, which holds more than a tensor; use its value: layer(x).y"
-MASK = "a pattern such as Causal() & Band(64) chooses the keys; ctx=Context.of_sequence(x, mask) marks padding"
+OUT = (
+    "TypeError: a layer returns Out, which holds more than a tensor; use its value: layer(x).y; PlainLayer(layer) "
+    "returns it, as nn.Sequential needs"
+)
+LOSS = "TypeError: a model returns Loss, which holds more than a tensor; use its value: model(batch).total"
+OUTPUT = "TypeError: attend returns AttentionOutput, which holds more than a tensor; use its value: attend(...).y"
+JOINED = "pass the value of the other layer, out.y; Stack([...]) joins layers, as nn.Sequential joins modules"
+MASK = "a pattern such as Causal() or PairMask(mask) chooses the keys; ctx=Context.of_sequence(x, mask) marks padding"
+ROW = "pass a single row as x[None], and one token of each row as x[:, None]"
 SHAPE = "expected a floating tensor [B, T, D]"
-LAYER = "give a layer, such as Attention(...), MLP(d) or a block of both"
+LAYER = (
+    "give a layer, such as Attention(...), MLP(d) or a block of both; a subclass of Layer sets self.d, and its "
+    "forward(x, state, ctx) returns Out(y, state)"
+)
 
 CALLS = {
     # a layer's input
     "layer(x[..., :6])": "ValueError: Attention got x of shape [2, 4, 6], expected width d=8",
-    "layer(x[..., 0], None, ctx)": f"ValueError: x has shape [2, 4], {SHAPE}; pass a single row as x[None]",
-    "layer(x[..., None], None, ctx)": f"ValueError: x has shape [2, 4, 8, 1], {SHAPE}; pass a single row as x[None]",
+    "layer(x[..., 0], None, ctx)": f"ValueError: x has shape [2, 4], {SHAPE}; {ROW}",
+    "layer(x[..., None], None, ctx)": (
+        f"ValueError: x has shape [2, 4, 8, 1], {SHAPE}; join heads [B, H, T, K] as x.transpose(1, 2).flatten(2)"
+    ),
     "layer('text')": f"ValueError: x is of type str, {SHAPE}; make it with torch.as_tensor(x)",
     "layer(x.numpy())": f"ValueError: x is of type ndarray, {SHAPE}; make it with torch.as_tensor(x)",
     "layer(ids)": f"ValueError: x is torch.int64 of shape [1, 4], {SHAPE}; embed token ids first, or pass x.float()",
-    "layer(layer(x))": f"ValueError: x is of type Out, {SHAPE}; pass the value of the other layer, out.y",
+    "layer(layer(x))": f"ValueError: x is of type Out, {SHAPE}; {JOINED}",
     # further arguments of other libraries
     "layer(x, x, x)": (
         "TypeError: Attention got queries, keys or values as further tensors, expected x, state and ctx. "
-        "layer(x).y is self-attention; cross-attention reads Context(pos, source=..., source_pos=...)"
+        "layer(x).y is self-attention; cross-attention reads ctx=Context.of_sequence(x, source=source)"
     ),
     "layer(x, mask)": (
         "TypeError: Attention got a tensor as state. Mark real tokens by ctx=Context.of_sequence(x, mask), and "
@@ -52,9 +64,25 @@ CALLS = {
     "layer(x) + x": OUT,
     "nn.Sequential(nn.Linear(8, 8), layer, nn.Linear(8, 8))(x)": OUT,
     "torch.cat([x, layer(x)])": OUT,
+    "layer(x) * 2": OUT,
+    "-layer(x)": OUT,
+    "layer(x)[:, -1]": OUT,
+    "0.5 * model(ids)": LOSS,
+    "model(ids) / 4": LOSS,
+    "sum([model(ids), model(ids)])": LOSS,
+    "float(model(ids))": LOSS,
+    "torch.stack([model(ids)])": LOSS,
+    "model.logits(ids)[:, -1]": OUT,
+    "kf.attend(q, q, q) * 2": OUTPUT,
+    "torch.relu(kf.attend(q, q, q))": OUTPUT,
+    "kf.attend(q, q, q).shape": (
+        "AttributeError: attend returns AttentionOutput, which has no 'shape'; write attend(...).y.shape"
+    ),
     "layer(x).shape": "AttributeError: a layer returns Out, which has no 'shape'; write layer(x).y.shape",
-    "model(ids).backward()": "AttributeError: a model returns Loss, which has no 'backward'; write loss.total.backward",
-    "model(ids).loss": "AttributeError: a model returns Loss, which has no 'loss'; write loss.total",
+    "model(ids).backward()": (
+        "AttributeError: a model returns Loss, which has no 'backward'; write model(batch).total.backward"
+    ),
+    "model(ids).loss": "AttributeError: a model returns Loss, which has no 'loss'; write model(batch).total",
     # constructors
     "kf.QKV(8, num_heads=2)": "TypeError: QKV has no keyword 'num_heads'; use 'heads' instead",
     "kf.Softmax(mask=mask)": f"TypeError: Softmax has no keyword 'mask'; {MASK}",
@@ -75,8 +103,29 @@ CALLS = {
     "kf.gpt(n_layer=2)": "TypeError: the member 'gpt' has no keyword 'n_layer'; use 'depth' instead",
     "kf.gpt(max_length=8)": "TypeError: the member 'gpt' has no keyword 'max_length'; use 'length' instead",
     "kf.Softmax(mask)": (
-        "ValueError: pattern is of the type Tensor; give a pattern, such as Causal() & Band(64); a mask of padding "
-        "goes to Context.of_sequence(x, mask)"
+        "ValueError: pattern is of the type Tensor; give a pattern, such as Causal() & Band(64); PairMask(mask) makes "
+        "one of a mask of pairs; a mask of padding goes to Context.of_sequence(x, mask)"
+    ),
+    "kf.Softmax('Causal()')": (
+        "ValueError: pattern is 'Causal()'; give a pattern, such as Causal() & Band(64), without quotes; only members "
+        "take a pattern in quotes"
+    ),
+    "kf.gpt(pattern=kf.Causal())": (
+        "TypeError: the keyword 'pattern' of 'gpt' must be str | tuple[str, ...], got Causal(); write the pattern in "
+        "quotes"
+    ),
+    "kf.PreNorm(kf.MultiheadAttention(8, 2), layer)": (
+        "ValueError: layers[0] is of the type MultiheadAttention; give Attention(QKV(d, heads), Softmax(Full()))"
+    ),
+    "kf.PreNorm(layer, norm=nn.LayerNorm(8))": (
+        "ValueError: norm is of the type LayerNorm; give a class or a function of the width, such as norm=RMSNorm"
+    ),
+    "kf.PostNorm(layer, norm='rms')": (
+        "ValueError: norm is 'rms'; give a class or a function of the width, such as norm=RMSNorm"
+    ),
+    "layer.mechanism(q, q, q)": (
+        "TypeError: Softmax got Tensor, expected queries, keys, state and ctx of a layer. Call Attention(QKV(d, "
+        "heads), mechanism)(x).y, or attend(q, k, v, pattern=...) for tensors"
     ),
     "kf.Softmax(mask.numpy())": (
         "ValueError: pattern is of the type ndarray; give a pattern, such as Causal() & Band(64)"
@@ -111,15 +160,44 @@ CALLS = {
         "ValueError: q is torch.int64, expected a floating tensor; pass q.float(), k.float() and v.float()"
     ),
     "kf.attend(q, q, q, attn_mask=mask)": (
-        "TypeError: attend has no keyword 'attn_mask'; use 'k_pos' instead: -1 marks padding there, and pattern= "
-        "chooses the keys"
+        "TypeError: attend has no keyword 'attn_mask'; use 'k_pos' instead: -1 marks padding there; "
+        "pattern=PairMask(mask) takes a mask of pairs, True where they are read"
+    ),
+    "kf.attend(query=q, key=q, value=q)": "TypeError: attend has no keyword 'query'; use 'q' instead",
+    "kf.attend(q, q, q, enable_gqa=True)": (
+        "TypeError: attend has no keyword 'enable_gqa'; fewer key heads than query heads work without it"
+    ),
+    "layer(x, use_cache=True)": (
+        "TypeError: Attention has no keyword 'use_cache'; a decoding state is the cache: state = start(batch, length), "
+        "then pass it to each call"
+    ),
+    "kf.MultiheadAttention(8, 3)": "ValueError: embed_dim=8 is not a multiple of num_heads=3; change one of them",
+    "kf.MultiheadAttention(8, 2, kf.Causal())": "ValueError: dropout=Causal(): give a number from 0 to 1",
+    "kf.MultiheadAttention(8, 2)(x, x, x[..., 1:])": (
+        "ValueError: value has the wrong width: got query [2, 4, 8], key [2, 4, 8], value [2, 4, 7], expected "
+        "embed_dim=8. Give both the same"
+    ),
+    "kf.MultiheadAttention(8, 2, kdim=6)(x, x, x)": (
+        "ValueError: key has the wrong width: got query [2, 4, 8], key [2, 4, 8], value [2, 4, 8], expected kdim=6. "
+        "Give both the same"
+    ),
+    "kf.MultiheadAttention(8, 2)(x, x, x, attn_mask=kf.Causal())": (
+        "ValueError: attn_mask is the pattern Causal(), expected a tensor. Give MultiheadAttention(..., "
+        "pattern=Causal())"
+    ),
+    "kf.MultiheadAttention(8, 2)(x, x, x, mask=mask)": (
+        "TypeError: MultiheadAttention has no keyword 'mask'; use 'attn_mask' instead: True at pairs that are not read"
+    ),
+    "kf.MultiheadAttention(8, 2)(x, x, x, attn_mask=(x @ x.mT) > 0)": (
+        "ValueError: attn_mask has the wrong shape: got [2, 4, 4], expected [4, 4] or [4, 4, 4]. Repeat a mask of each "
+        "row for all heads: attn_mask.repeat_interleave(num_heads, 0)"
     ),
     "kf.MultiheadAttention(8, 2, causal=True)": (
         "TypeError: MultiheadAttention has no keyword 'causal'; use 'pattern' instead: such as Causal()"
     ),
     "kf.MultiheadAttention(8, 2)(x, x, x, key_padding_mask=mask.T)": (
-        "ValueError: key_padding_mask has the wrong shape: got [4, 2], expected [2, 4]. Inputs [T, B, E] need "
-        "batch_first=False, inputs [B, T, E] the default True"
+        "ValueError: key_padding_mask has the wrong shape: got [4, 2], expected [2, 4]. The mask is [B, S] in "
+        "both layouts: inputs [B, S, E] need batch_first=True, inputs [S, B, E] batch_first=False"
     ),
     "kf.load('runs', device_map='auto')": (
         "TypeError: load has no keyword 'device_map'; move the result with .to(device)"

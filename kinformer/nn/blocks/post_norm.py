@@ -8,7 +8,7 @@ from torch.nn import functional as F
 import kinformer as kf
 from kinformer.core.checks import check_in_range
 from kinformer.core.layer import Layer, Out
-from kinformer.core.residual_block import Join, ResidualBlock, check_layers
+from kinformer.core.residual_block import Join, ResidualBlock, check_layers, make_norms
 from kinformer.nn.norms.layer import LayerNorm
 
 
@@ -44,7 +44,7 @@ class PostNorm(ResidualBlock):
 
     def __init__(self, *layers: Layer, norm: Callable[[int], nn.Module] = LayerNorm, dropout: float = 0.0):
         check_layers(layers)
-        super().__init__(layers, [NormLast(dropout) for _ in layers], [norm(layer.d) for layer in layers])
+        super().__init__(layers, [NormLast(dropout) for _ in layers], make_norms(norm, layers))
 
 
 def _example() -> PostNorm:
