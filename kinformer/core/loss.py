@@ -73,15 +73,19 @@ def penalties_of(*modules: nn.Module | None) -> dict[str, list[Penalty]]:
 def token_nll(
     logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"], smoothing: float = 0.0
 ) -> Float[Tensor, "B T"]:
-    """Return -log p of each target in nats, in float32 or better; 0 if the target is -1.
+    """Return -log p of each target in nats, in float32 or better; 0 without a target.
 
     logits: scores, [B T V].
-    targets: token ids, -1 for no target.
+    targets: token ids; -1, or another negative number, for no target.
     smoothing: label smoothing, the part of each target's probability 1 that is spread evenly over all tokens.
     """
     wide = at_least_float32(logits)
     flat = F.cross_entropy(
-        wide.flatten(0, 1), targets.flatten(), ignore_index=-1, reduction="none", label_smoothing=smoothing
+        wide.flatten(0, 1),
+        targets.flatten().long().clamp_min(-1),
+        ignore_index=-1,
+        reduction="none",
+        label_smoothing=smoothing,
     )  # with the vocabulary in another dimension than the last it takes three times as long
     return flat.view(targets.shape)
 

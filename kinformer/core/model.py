@@ -67,6 +67,26 @@ class ColumnScales(NamedTuple):
     deviation: tuple[float, ...]
 
 
+# Advice about attributes of models of other libraries.
+_ATTRIBUTES = {
+    "kf.generate(model, tokens, steps)": "generate",
+    "kf.fit(model, data)": "fit train_model",
+    "kf.save(model, folder), and kf.load(folder) reads it": "save save_pretrained push_to_hub from_pretrained load",
+    "model(batch).total": "loss compute_loss training_step",
+    "model.head": "lm_head",
+    "model.embedding": "wte embeddings get_input_embeddings",
+    "model.body": "transformer layers blocks decoder encoder h",
+    "model.member": "config hparams",
+    "sum(p.numel() for p in model.parameters())": "num_parameters get_num_params count_parameters n_params",
+    "next(model.parameters()).device": "device",
+    "next(model.parameters()).dtype": "dtype",
+    "kf.fit(model, data, checkpointing=True), or checkpoint(model, batch, use_reentrant=False) of torch": (
+        "gradient_checkpointing_enable gradient_checkpointing"
+    ),
+}
+_ADVICE = {name: advice for advice, names in _ATTRIBUTES.items() for name in names.split()}
+
+
 class Model(nn.Module, KeywordHints, ABC):
     """Base class of models: a body (a stack of layers) between an input and a loss.
 
@@ -107,6 +127,14 @@ class Model(nn.Module, KeywordHints, ABC):
         for name in ("forward", "logits", "scores"):
             if callable(method := vars(cls).get(name)):
                 setattr(cls, name, hint_keywords(method))
+
+    def __getattr__(self, name: str) -> Tensor | nn.Module:
+        try:
+            return super().__getattr__(name)
+        except AttributeError as error:
+            if name not in _ADVICE:
+                raise
+            raise AttributeError(f"{error}; write {_ADVICE[name]}") from None
 
     @property
     def longest(self) -> int | None:

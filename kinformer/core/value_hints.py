@@ -32,8 +32,8 @@ def hint_value(kind: type, says: str, value: str, further: str = "", **advice: s
     def item(result: Any, index: Any) -> Any:
         return refuse() if isinstance(index, tuple) else tuple.__getitem__(result, index)
 
-    for method in _METHODS:
-        setattr(kind, f"__{method}__", refuse)
-    kind.__torch_function__ = classmethod(refuse)  # type: ignore[attr-defined]  # for functions of PyTorch
-    kind.__getattr__ = refuse_name  # type: ignore[attr-defined]
-    kind.__getitem__ = item  # type: ignore[attr-defined]
+    hints = dict.fromkeys(_METHODS, refuse) | {"getattr": refuse_name, "getitem": item}
+
+    for method, hint in hints.items():
+        setattr(kind, f"__{method}__", hint)
+    setattr(kind, "__torch_function__", classmethod(refuse))  # noqa: B010  (functions of PyTorch call it)

@@ -19,9 +19,15 @@ def check_token_rows(tokens: Tensor) -> Tensor:
             advice = ". Encode the text with the model's tokenizer"
         elif isinstance(tokens, Mapping):
             advice = ". Pass its input_ids, with -1 at padding; fit takes the whole dict"
+        elif isinstance(tokens, tuple | list) and any(isinstance(part, Tensor) for part in tokens):
+            advice = ". Pass one tensor of it: the targets are the next tokens of each row"
+        elif isinstance(tokens, list) or hasattr(tokens, "dtype"):
+            advice = ". Make it with torch.as_tensor(tokens)"
         raise TypeError(f"tokens are of type {type(tokens).__name__}, expected a tensor of integers [B, T]{advice}")
     if tokens.is_floating_point() or tokens.is_complex() or tokens.dtype == torch.bool:
         raise TypeError(f"tokens must be integers, got {tokens.dtype}; convert them with .long()")
+    if tokens.dtype not in (torch.int64, torch.int32):
+        raise TypeError(f"tokens must be int64 or int32, got {tokens.dtype}; convert them with .long()")
     if tokens.dim() != 2:
         raise ValueError(
             f"tokens must be rows [B, T], got shape {list(tokens.shape)}; pass a single row as tokens[None], and one "

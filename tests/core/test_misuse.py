@@ -14,6 +14,10 @@ OUT = (
 )
 LOSS = "TypeError: a model returns Loss, which holds more than a tensor; use its value: model(batch).total"
 OUTPUT = "TypeError: attend returns AttentionOutput, which holds more than a tensor; use its value: attend(...).y"
+STATE = (
+    "TypeError: the state is a tensor, expected the state of model.start(batch, length) or of the call before. The "
+    "targets are the next tokens of each row, and -1 marks padding in the tokens"
+)
 JOINED = "pass the value of the other layer, out.y; Stack([...]) joins layers, as nn.Sequential joins modules"
 MASK = "a pattern such as Causal() or PairMask(mask) chooses the keys; ctx=Context.of_sequence(x, mask) marks padding"
 ROW = "pass a single row as x[None], and one token of each row as x[:, None]"
@@ -219,6 +223,43 @@ CALLS = {
         "TypeError: tokens are of type str, expected a tensor of integers [B, T]. Encode the text with the model's "
         "tokenizer"
     ),
+    "model(ids, ids)": STATE,
+    "model.logits(ids, mask)": STATE,
+    "model((ids, ids))": (
+        "TypeError: tokens are of type tuple, expected a tensor of integers [B, T]. Pass one tensor of it: the targets "
+        "are the next tokens of each row"
+    ),
+    "model(ids.numpy())": (
+        "TypeError: tokens are of type ndarray, expected a tensor of integers [B, T]. Make it with "
+        "torch.as_tensor(tokens)"
+    ),
+    "model(ids.to(torch.uint8))": (
+        "TypeError: tokens must be int64 or int32, got torch.uint8; convert them with .long()"
+    ),
+    "model.logits(ids[:, 0])": (
+        "ValueError: tokens must be rows [B, T], got shape [1]; pass a single row as tokens[None], and one token of "
+        "each row as tokens[:, None]"
+    ),
+    "model(kf.TokenBatch(ids, ids))": "TypeError: TokenBatch.scored is torch.int64, expected bool; call scored.bool()",
+    "kf.transformer(d=8, depth=1, heads=2)(ids)": (
+        "TypeError: wrong batch for a sequence-to-sequence model: got Tensor, expected (source [B, S], target [B, T])"
+    ),
+    "kf.set_transformer()(x)": (
+        "TypeError: wrong batch for a model of sets: got Tensor, expected (elements [B, T, C], marks [B, T], answers "
+        "[B]). Call predict(elements, marks) without answers"
+    ),
+    "model.generate(ids, 3)": (
+        "AttributeError: 'LM' object has no attribute 'generate'; write kf.generate(model, tokens, steps)"
+    ),
+    "model.num_parameters()": (
+        "AttributeError: 'LM' object has no attribute 'num_parameters'; write sum(p.numel() for p in "
+        "model.parameters())"
+    ),
+    "hooked(ids)": ("TypeError: Attention or a hook of it returned a tensor; return out._replace(y=tensor)"),
+    "kf.fit(model, 'text=stdlib', loss_fn=None)": (
+        "TypeError: fit has no keyword 'loss_fn'; fit has AdamW and cross-entropy; docs/training.md has a loop with an "
+        "optimiser and a loss of your own"
+    ),
     "model(input_ids=ids)": "TypeError: LM has no keyword 'input_ids'; use 'batch' instead",
     "kf.fit(model, 'notes.txt', steps=1)": (
         "FileNotFoundError: there is no file or folder notes.txt; give the path of a file or folder, or text=PATH"
@@ -232,7 +273,10 @@ CALLS = {
 
 def misuse() -> list[str]:
     x, ids = torch.randn(2, 4, 8), torch.tensor([[1, 2, 3, 4]])
+    hooked: Any = kf.gpt(d=8, depth=1, heads=2, vocab=10)
+    hooked.body.layers[0].layers[0].register_forward_hook(lambda layer, inputs, out: out.y)
     names: dict[str, Any] = {
+        "hooked": hooked,
         "kf": kf,
         "nn": nn,
         "torch": torch,
