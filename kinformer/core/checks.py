@@ -236,6 +236,18 @@ def check_rows(x: Tensor) -> Tensor:
     raise ValueError(f"x {actual}, expected a floating tensor [B, T, D]; {advice}")
 
 
+def refuse_mask(pos: Tensor) -> None:
+    """Raise ValueError if positions [B T] are a mask of 0 and 1, as transformers passes it.
+
+    Positions are unique within a row, so three of them cannot all be 0 or 1. They are looked at on a CPU only, because
+    inspecting numbers would wait for another device.
+    """
+    if type(pos) is not Tensor or pos.device.type != "cpu" or pos.shape[1] < 3 or torch.compiler.is_compiling():
+        return
+    if len(pos) and int(pos.max()) <= 1 and int(pos.min()) >= 0:
+        raise ValueError("positions are all 0 or 1, as in a mask; pass a mask to Context.of_sequence(x, mask.bool())")
+
+
 def _advise_dims(x: Tensor) -> str:
     if x.dim() == 2:
         return "pass a single row as x[None], and one token of each row as x[:, None]"

@@ -10,7 +10,8 @@ _SYNONYMS = {
     "depth": "n_layer n_layers num_layers num_hidden_layers layers encoder_layers num_encoder_layers blocks",
     "heads": "n_head n_heads num_heads num_attention_heads nhead attention_heads attn_heads",
     "key_heads": "attn_kv_heads n_kv_heads num_kv_heads num_key_value_heads kv_heads n_kv_head",
-    "d": "d_model hidden_size n_embd dim embed_dim embedding_dim model_dim width hidden_dim emb_dim features",
+    "d": "d_model hidden_size n_embd dim embed_dim embedding_dim model_dim width hidden_dim emb_dim features "
+    "normalized_shape",
     "head_dim": "dim dim_head d_head head_size d_k",
     "embed_dim": "d d_model hidden_size dim",
     "num_heads": "heads n_head n_heads nhead num_attention_heads",
@@ -81,6 +82,12 @@ _SYNONYMS = {
     "save": "save_pretrained",
     "fit": "Trainer TrainingArguments train",
     "attend": "scaled_dot_product_attention sdpa flash_attn_func flex_attention",
+    "MLP": "FeedForward FFN PositionwiseFeedForward Mlp",
+    "Rotary": "RoPE RotaryEmbedding rope",
+    "PreNorm": "TransformerEncoderLayer TransformerDecoderLayer TransformerBlock Block EncoderLayer DecoderLayer",
+    "transformer": "Transformer",
+    "PairMask": "Mask AttentionMask",
+    "Learned": "PositionEmbedding PositionalEmbedding",
     "LM": "TransformerWrapper AutoregressiveWrapper GPT2LMHeadModel",
     "Stack": "Decoder Encoder AttentionLayers TransformerDecoder TransformerEncoder",
     "gpt": "GPT GPT2 gpt2",
@@ -136,6 +143,13 @@ _ADVICE = {
     "batches come ready from a DataLoader, which has its own collate_fn": "data_collator collate_fn",
     "`kinformer train` with --from FOLDER starts from trained weights": "pretrained from_ from_pretrained_model "
     "init_from checkpoint_path",
+    "kinformer has none; use nn.Embedding, and Learned(d, length) for positions": "Embedding",
+    "attend(q, k, v, pattern=...) is the function, Attention the layer": "functional attention",
+    "sum(p.numel() for p in model.parameters()) counts them, and `kinformer cost MEMBER` without a model": ""
+    "num_parameters count_parameters cost",
+    "model(tokens).total is the cross-entropy; model.logits(tokens).y takes a loss of your own": "CrossEntropy "
+    "CrossEntropyLoss cross_entropy",
+    "split model.named_parameters() by p.dim() > 1 for weight decay, as fit does": "param_groups parameter_groups",
     "LM(..., tie=True) ties the embedding to the head": "tie_word_embeddings tie_embeddings share_embeddings",
     "each attention call takes the fastest kernel itself": "attn_implementation use_flash_attention_2",
     "fit(model, data, tokenizer=...) takes a tokenizer of transformers or tokenizers": "AutoTokenizer "

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.checks import check_rows, refuse_tensors
+from kinformer.core.checks import check_rows, refuse_mask, refuse_tensors
 from kinformer.core.heads import Selection, StateSpec, cut, cut_each
 from kinformer.core.keyword_hints import KeywordHints, hint_keywords
 from kinformer.core.memo import Memo, empty_memo
@@ -150,6 +150,8 @@ class Context(KeywordHints):
                 raise ValueError(
                     f"positions must be integers [B, T], got {actual}; make them with Context.of_sequence(x, mask)"
                 )
+            if pos is not None:
+                refuse_mask(pos)
 
     @classmethod
     @hint_keywords

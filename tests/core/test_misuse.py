@@ -99,6 +99,33 @@ CALLS = {
         "TypeError: Attention has no keyword 'dim'; use 'projection' instead: write Attention(QKV(d, heads), "
         "Softmax(Causal()))"
     ),
+    "kf.RMSNorm(normalized_shape=8)": "TypeError: RMSNorm has no keyword 'normalized_shape'; use 'd' instead",
+    "kf.RoPE": "AttributeError: kinformer has no public name 'RoPE'; use 'Rotary' instead",
+    "kf.TransformerEncoderLayer": (
+        "AttributeError: kinformer has no public name 'TransformerEncoderLayer'; use 'PreNorm' instead"
+    ),
+    "kf.Embedding": (
+        "AttributeError: kinformer has no public name 'Embedding'; kinformer has none; use nn.Embedding, and "
+        "Learned(d, length) for positions"
+    ),
+    "kf.Context(mask.long())": (
+        "ValueError: positions are all 0 or 1, as in a mask; pass a mask to Context.of_sequence(x, mask.bool())"
+    ),
+    "kf.Context.of_sequence(x, attention_mask=mask)": (
+        "TypeError: of_sequence has no keyword 'attention_mask'; use 'mask' instead: True at real tokens"
+    ),
+    "kf.Context.of_sequence(x, source=x[:1])": (
+        "ValueError: source must be a tensor [B, S, D] for 2 rows, got [1, 4, 8]; give source="
+    ),
+    "kf.PlainLayer(kf.Attention(kf.QKV(8, 2), kf.Softmax(kf.Full()), cross=True))(x, source=x[..., 1:])": (
+        "ValueError: the source has shape [2, 4, 7], expected width d=8; map it to this width by nn.Linear"
+    ),
+    "kf.PlainLayer(nn.Linear(8, 8))": (
+        "ValueError: layer is of the type Linear; give a layer, such as Attention(QKV(d, heads), Softmax(Causal()))"
+    ),
+    "kf.PlainLayer(layer)(x, key_padding_mask=mask)": (
+        "TypeError: PlainLayer has no keyword 'key_padding_mask'; use 'mask' instead: True at real tokens"
+    ),
     "kf.Band(window=3)": "TypeError: Band has no keyword 'window'; use 'left' instead",
     "kf.MLM(11, 8, layer, sgement=None)": "TypeError: MLM has no keyword 'sgement'; the nearest is 'segment'",
     "kf.MLM(11, 8, layer, attention_dropout=0.1)": (
