@@ -106,7 +106,7 @@ def attend(
     pattern: the keys that each query may read.
     q_pos, k_pos: absolute positions of queries [B, 1, T] or [B, H, T] and of keys [B, 1, S] or [B, H, S]. -1 marks
         padding. Keys may lie in any order. Without both, the positions of `ctx` count. Without `ctx` too, keys have
-        positions 0 .. S - 1, and queries those of the last T keys.
+        positions 0 .. S - 1, and queries have the positions of the last T keys.
     bias: a change of the scores. It finds tensors that it needs for each query in `extras`.
     scale: factor of the product q.k, by default 1/sqrt(K).
     lse: True to return the log-sum-exp, which `merge` needs. False allows executors (ways to compute attention) that do

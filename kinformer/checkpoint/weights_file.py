@@ -50,7 +50,9 @@ def _digest(header: Mapping[str, Any], numbers: memoryview) -> str:
 
 
 def tensors_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Yield every parameter and persistent buffer once, with its first name in the model that is not compiled.
+    """Yield every parameter and persistent buffer once, with its first name.
+
+    A compiled model has the names of the model itself.
 
     Sharded tensors (distributed over processes) are gathered one after the other, so all processes must call this
     function.

@@ -9,9 +9,9 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from kinformer.core.autocast import at_least_float32, disable_autocast, to_autocast
+from kinformer.core.keyword_hints import hint_value
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import full_mask, scores
-from kinformer.core.value_hints import hint_value
 
 BLOCK = 256  # number of queries in a block: memory holds the weights of one block
 

@@ -241,6 +241,8 @@ def refuse_mask(pos: Tensor) -> None:
 
     Positions are unique within a row, so three of them cannot all be 0 or 1. They are looked at on a CPU only, because
     inspecting numbers would wait for another device.
+
+    pos: the positions.
     """
     if type(pos) is not Tensor or pos.device.type != "cpu" or pos.shape[1] < 3 or torch.compiler.is_compiling():
         return

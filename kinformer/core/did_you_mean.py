@@ -129,7 +129,7 @@ _ADVICE = {
     "a decoding state is the cache: state = start(batch, length), then pass it to each call": "use_cache return_dict",
     "MultiheadAttention takes queries, keys and values; in Attention(..., cross=True) they come from "
     "ctx=Context.of_sequence(x, source=source)": "query key value q k v memory",
-    "fit has AdamW and cross-entropy; docs/training.md has a loop with an optimiser and a loss of your own": ""
+    "fit has AdamW and cross-entropy; docs/pytorch.md has a loop with an optimiser and a loss of your own": ""
     "optimizer optimiser optim criterion loss loss_fn loss_function compute_loss",
     "move the result with .to(device)": "device device_map map_location",
     "convert the result with .to(dtype)": "dtype torch_dtype",

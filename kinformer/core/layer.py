@@ -12,12 +12,11 @@ from torch import Tensor, nn
 
 from kinformer.core.checks import check_rows, refuse_mask, refuse_tensors
 from kinformer.core.heads import Selection, StateSpec, cut, cut_each
-from kinformer.core.keyword_hints import KeywordHints, hint_keywords
+from kinformer.core.keyword_hints import KeywordHints, hint_keywords, hint_value
 from kinformer.core.memo import Memo, empty_memo
 from kinformer.core.patterns.document import Document
 from kinformer.core.quote import quote
 from kinformer.core.sublayer_names import entries_under, names_beneath
-from kinformer.core.value_hints import hint_value
 
 if TYPE_CHECKING:
     from kinformer.core.pattern import Pattern

@@ -10,8 +10,8 @@ from torch.nn import functional as F
 
 from kinformer.core.autocast import at_least_float32
 from kinformer.core.checks import check_in_range
+from kinformer.core.keyword_hints import hint_value
 from kinformer.core.layer import State
-from kinformer.core.value_hints import hint_value
 
 CHOICES = "log_p"  # the penalty of parts that choose at random: the log-probability of each choice, for a reward
 LEAVING = "leaving"  # the loss of a rule for early exits, which the model computes from all exits

@@ -284,7 +284,7 @@ CALLS = {
     ),
     "hooked(ids)": ("TypeError: Attention or a hook of it returned a tensor; return out._replace(y=tensor)"),
     "kf.fit(model, 'text=stdlib', loss_fn=None)": (
-        "TypeError: fit has no keyword 'loss_fn'; fit has AdamW and cross-entropy; docs/training.md has a loop with an "
+        "TypeError: fit has no keyword 'loss_fn'; fit has AdamW and cross-entropy; docs/pytorch.md has a loop with an "
         "optimiser and a loss of your own"
     ),
     "model(input_ids=ids)": "TypeError: LM has no keyword 'input_ids'; use 'batch' instead",

@@ -17,8 +17,9 @@ class PairMask(Pattern):
     mask[b, i, j]
 
     Choose it for a mask that no pattern describes, because a pattern of numbers is faster and decodes with a cache. A
-    mask that differs from batch to batch is passed as `Context(only=PairMask(mask))`. The meaning is that of
-    `scaled_dot_product_attention`; the boolean `attn_mask` of `nn.MultiheadAttention` is the opposite, `~mask`.
+    mask that differs from batch to batch is passed as `Context(only=PairMask(mask))`. In
+    `scaled_dot_product_attention` True has the same meaning. In the `attn_mask` of `nn.MultiheadAttention` it has the
+    opposite one, so pass `~attn_mask`.
 
     mask: True at pairs that are read [B T S], such as `mask.expand(B, -1, -1)` if all rows share a mask. Rows and
         columns of the mask are absolute positions. Positions beyond it read nothing and are not read.
