@@ -385,6 +385,7 @@ from kinformer.nn.memories.compressive import Compressive as Compressive
 from kinformer.nn.memories.hidden import Hidden as Hidden
 from kinformer.nn.mixers.average_attention import AverageAttention as AverageAttention
 from kinformer.nn.mixers.lstm import LSTM as LSTM
+from kinformer.nn.multihead_attention import AttentionMask as AttentionMask
 from kinformer.nn.multihead_attention import MultiheadAttention as MultiheadAttention
 from kinformer.nn.norms.layer import LayerNorm as LayerNorm
 from kinformer.nn.norms.rms import RMSNorm as RMSNorm

@@ -127,7 +127,7 @@ def attend(
     check_pattern("pattern", pattern)
     check_scale(scale)
     if bias is not None:
-        check_part("bias", bias, Bias, "a bias, such as ALiBi(heads)")
+        check_part("bias", bias, Bias, "a bias, such as ALiBi(heads), or AttentionMask(table) of numbers [B, H, T, S]")
     if ctx is not None and q_pos is None and k_pos is None:
         q_pos, k_pos = ctx.by_head, ctx.by_head if ctx.source_pos is None else ctx.source_by_head
     _check_shapes(q, k, v, q_pos, k_pos)

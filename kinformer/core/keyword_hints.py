@@ -15,6 +15,7 @@ from kinformer.core.did_you_mean import check_known_keywords
 
 P = ParamSpec("P")
 R = TypeVar("R")
+_BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _OPERATORS = "add sub mul truediv floordiv matmul pow".split()
 _METHODS = ("neg", "abs", "float", "int", *_OPERATORS, *(f"r{name}" for name in _OPERATORS))
 
@@ -58,17 +59,29 @@ def hint_keywords(function: Callable[P, R], further: Collection[str] = ()) -> Ca
     function: the function.
     further: names that the function takes as `**further`.
     """
-    names = (frozenset(inspect.signature(function).parameters) - {"self", "further"}) | frozenset(further)
-    is_method = "self" in inspect.signature(function).parameters
+    parameters = inspect.signature(function).parameters
+    names = (frozenset(parameters) - {"self", "further"}) | frozenset(further)
+    is_method = "self" in parameters
+    places = [name for name, parameter in parameters.items() if parameter.kind in _BY_PLACE]
+    takes_any_number = any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters.values())
 
     @functools.wraps(function)
     def call(*args: P.args, **keywords: P.kwargs) -> R:
+        if len(args) > len(places) and not takes_any_number:
+            raise TypeError(
+                f"{_owner(function, args, is_method)} got {len(args) - is_method} arguments without a name, expected "
+                f"{', '.join(places[is_method:])}. Name the others"
+            )
         for name in keywords:
             if name not in names:
-                check_known_keywords(type(args[0]).__name__ if is_method else function.__name__, keywords, names)
+                check_known_keywords(_owner(function, args, is_method), keywords, names)
         return function(*args, **keywords)
 
     return call
+
+
+def _owner(function: Callable[..., Any], args: tuple[Any, ...], is_method: bool) -> str:
+    return type(args[0]).__name__ if is_method else function.__name__
 
 
 def hint_value(kind: type, says: str, value: str, further: str = "", **advice: str) -> None:

@@ -22,7 +22,8 @@ from kinformer.core.scores.product import Product
 class AttentionMask(Bias):
     """Bias that adds a table of numbers to the scores, as the `attn_mask` of PyTorch does.
 
-    `MultiheadAttention` makes it from its masks.
+    Choose it for numbers that you have as a tensor: `attend(q, k, v, bias=AttentionMask(table))`. `MultiheadAttention`
+    makes it from its masks. A boolean mask is a pattern, `PairMask(mask)`.
 
     table: numbers to add, [B H T S], or with size 1 for B or H if all rows or heads share them; -inf excludes a pair.
         Entry [t, s] belongs to the query at position t and the key at position s, from 0.
@@ -30,6 +31,14 @@ class AttentionMask(Bias):
 
     def __init__(self, table: Float[Tensor, "#B #H T S"]):
         super().__init__()
+        if not isinstance(table, Tensor) or not table.is_floating_point() or table.dim() != 4:
+            actual = (
+                f"{table.dtype} of shape {list(table.shape)}" if isinstance(table, Tensor) else type(table).__name__
+            )
+            raise ValueError(
+                f"AttentionMask got {actual}, expected numbers [B, H, T, S], or with size 1 for B or H. Give a boolean "
+                "mask [B, T, S] as the pattern PairMask(mask)"
+            )
         self.table = table
 
     def bind(self, piece: Request) -> ScoreFn:

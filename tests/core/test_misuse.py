@@ -194,6 +194,18 @@ CALLS = {
         "TypeError: attend has no keyword 'attn_mask'; use 'k_pos' instead: -1 marks padding there; "
         "pattern=PairMask(mask) takes a mask of pairs, True where they are read"
     ),
+    "kf.attend(q, q, q, mask)": ("TypeError: attend got 4 arguments without a name, expected q, k, v. Name the others"),
+    "layer(x, None, ctx, mask)": (
+        "TypeError: Attention got 4 arguments without a name, expected x, state, ctx. Name the others"
+    ),
+    "kf.attend(q, q, q, bias=q)": (
+        "ValueError: bias is of the type Tensor; give a bias, such as ALiBi(heads), or AttentionMask(table) of numbers "
+        "[B, H, T, S]"
+    ),
+    "kf.AttentionMask(mask)": (
+        "ValueError: AttentionMask got torch.bool of shape [2, 4], expected numbers [B, H, T, S], or with size 1 for B "
+        "or H. Give a boolean mask [B, T, S] as the pattern PairMask(mask)"
+    ),
     "kf.attend(query=q, key=q, value=q)": "TypeError: attend has no keyword 'query'; use 'q' instead",
     "kf.attend(q, q, q, enable_gqa=True)": (
         "TypeError: attend has no keyword 'enable_gqa'; fewer key heads than query heads work without it"
