@@ -182,8 +182,9 @@ class Context(KeywordHints):
         if mask.dtype != torch.bool or mask.shape != x.shape[:2]:
             actual = f"{mask.dtype} of shape {list(mask.shape)}"
             expected = f"bool of shape {list(x.shape[:2])}, True at each real token"
-            advice = "" if mask.dtype == torch.bool else "; call mask.bool() on a mask of 0 and 1"
-            raise ValueError(f"mask must be {expected}, got {actual}{advice}")
+            is_bool = mask.dtype == torch.bool
+            advice = "PairMask(mask) takes a mask of pairs" if is_bool else "call mask.bool() on a mask of 0 and 1"
+            raise ValueError(f"mask must be {expected}, got {actual}; {advice}")
         run = not torch.compiler.is_compiling() and not bool(gaps(mask).any())
         return cls(count_positions(mask), run=run)
 

@@ -67,7 +67,7 @@ def test_a_mask_or_positions_of_another_kind_or_shape_are_refused_with_advice() 
     texts = unhooked(f"{__name__}:{refusal_messages.__name__}")
     rule = "ValueError: mask must be bool of shape [2, 3], True at each real token, got "
     assert texts[0].startswith(f"{rule}torch.float32")
-    assert texts[1] == f"{rule}torch.bool of shape [2, 4]"
+    assert texts[1] == f"{rule}torch.bool of shape [2, 4]; PairMask(mask) takes a mask of pairs"
     for text, received in zip(texts[2:], ("torch.bool", "torch.float32", "torch.int64 of shape [3]"), strict=True):
         assert text.startswith(f"ValueError: positions must be integers [B, T], got {received}")
         assert text.endswith("make them with Context.of_sequence(x, mask)")

@@ -114,6 +114,10 @@ CALLS = {
     "kf.Context.of_sequence(x, attention_mask=mask)": (
         "TypeError: of_sequence has no keyword 'attention_mask'; use 'mask' instead: True at real tokens"
     ),
+    "kf.Context.of_sequence(x, (x @ x.mT) > 0)": (
+        "ValueError: mask must be bool of shape [2, 4], True at each real token, got torch.bool of shape [2, 4, 4]; "
+        "PairMask(mask) takes a mask of pairs"
+    ),
     "kf.Context.of_sequence(x, source=x[:1])": (
         "ValueError: source must be a tensor [B, S, D] for 2 rows, got [1, 4, 8]; give source="
     ),
