@@ -385,6 +385,7 @@ from kinformer.nn.memories.compressive import Compressive as Compressive
 from kinformer.nn.memories.hidden import Hidden as Hidden
 from kinformer.nn.mixers.average_attention import AverageAttention as AverageAttention
 from kinformer.nn.mixers.lstm import LSTM as LSTM
+from kinformer.nn.multihead_attention import AttentionMask as AttentionMask
 from kinformer.nn.multihead_attention import MultiheadAttention as MultiheadAttention
 from kinformer.nn.norms.layer import LayerNorm as LayerNorm
 from kinformer.nn.norms.rms import RMSNorm as RMSNorm
@@ -402,6 +403,7 @@ from kinformer.nn.patterns.marked import Marked as Marked
 from kinformer.nn.patterns.marked import MarkedKeys as MarkedKeys
 from kinformer.nn.patterns.marked import MarkedRows as MarkedRows
 from kinformer.nn.patterns.own_segment import OwnSegment as OwnSegment
+from kinformer.nn.patterns.pair_mask import PairMask as PairMask
 from kinformer.nn.patterns.pieces import Pieces as Pieces
 from kinformer.nn.patterns.prefix import Prefix as Prefix
 from kinformer.nn.patterns.published_random import PublishedRandom as PublishedRandom
@@ -418,6 +420,7 @@ from kinformer.nn.patterns.tail import TailRows as TailRows
 from kinformer.nn.patterns.tokens import Tokens as Tokens
 from kinformer.nn.patterns.tree import Tree as Tree
 from kinformer.nn.patterns.tree_level import TreeLevel as TreeLevel
+from kinformer.nn.plain_layer import PlainLayer as PlainLayer
 from kinformer.nn.poolers.cls import CLSPooler as CLSPooler
 from kinformer.nn.poolers.max import MaxPooler as MaxPooler
 from kinformer.nn.poolers.mean import MeanPooler as MeanPooler

@@ -105,7 +105,8 @@ def attend(
         x.transpose(1, 2). Otherwise the token axis is read as heads; the shapes do not show it.
     pattern: the keys that each query may read.
     q_pos, k_pos: absolute positions of queries [B, 1, T] or [B, H, T] and of keys [B, 1, S] or [B, H, S]. -1 marks
-        padding. Keys may lie in any order. Defaults: 0 .. S - 1 for keys, the positions of the last T keys for queries.
+        padding. Keys may lie in any order. Without both, the positions of `ctx` count. Without `ctx` too, keys have
+        positions 0 .. S - 1, and queries have the positions of the last T keys.
     bias: a change of the scores. It finds tensors that it needs for each query in `extras`.
     scale: factor of the product q.k, by default 1/sqrt(K).
     lse: True to return the log-sum-exp, which `merge` needs. False allows executors (ways to compute attention) that do
@@ -113,8 +114,9 @@ def attend(
     dropout: probability with which a weight is dropped. Dropout does not change the log-sum-exp.
     rows: index in the batch of each row [B], if queries or hash buckets are folded into the batch.
     impl: name of an executor; "auto" selects the one with the least estimated time.
-    ctx: context of the layer. Its `only` narrows the pattern and its `also` widens it. It also provides the labels of
-        tokens, values from earlier blocks (`below`) and the memo of shared results.
+    ctx: context of the layer, such as `Context.of_sequence(x, mask)`. Its `only` narrows the pattern and its `also`
+        widens it. It also provides the labels of tokens, values from earlier blocks (`below`) and the memo of shared
+        results.
     extras: tensors with numbers for each query by name, for the bias.
 
     Returns y [B, H, T, V] and the log-sum-exp [B, H, T]. The latter may be None if `lse` is False.
@@ -125,7 +127,9 @@ def attend(
     check_pattern("pattern", pattern)
     check_scale(scale)
     if bias is not None:
-        check_part("bias", bias, Bias, "a bias, such as ALiBi(heads)")
+        check_part("bias", bias, Bias, "a bias, such as ALiBi(heads), or AttentionMask(table) of numbers [B, H, T, S]")
+    if ctx is not None and q_pos is None and k_pos is None:
+        q_pos, k_pos = ctx.by_head, ctx.by_head if ctx.source_pos is None else ctx.source_by_head
     _check_shapes(q, k, v, q_pos, k_pos)
     if q_pos is None and q.shape[2] > k.shape[2] and type(pattern) is not Full:
         raise ValueError(
@@ -185,13 +189,20 @@ def _check_shapes(q: Tensor, k: Tensor, v: Tensor, q_pos: Tensor | None, k_pos: 
     for name, x in (("q", q), ("k", k), ("v", v)):
         if not isinstance(x, Tensor):
             raise TypeError(f"attend needs tensors: got {name}={quote(x)}; make it with torch.as_tensor({name})")
-    if {q.dim(), k.dim(), v.dim()} != {4} or len({len(x) for x in (q, k, v)}) > 1 or k.shape[2] != v.shape[2]:
-        advice = "; split the heads of [B, T, D] with x.unflatten(-1, (H, -1)).transpose(1, 2)" if q.dim() == 3 else ""
+    has_dims = {q.dim(), k.dim(), v.dim()} == {4}
+    if not has_dims or not len(q) == len(k) == len(v) or k.shape[2] != v.shape[2]:
+        advice = ""
+        if has_dims:
+            advice = "; give a value for each key" if k.shape[2] != v.shape[2] else "; give all three the same batch B"
+        elif q.dim() == 3:
+            advice = "; split the heads of [B, T, D] with x.unflatten(-1, (H, -1)).transpose(1, 2)"
         raise ValueError(
             f"attend needs q [B, H, T, K], k [B, G, S, K] and v [B, U, S, V], got {_shapes(q, k, v)}{advice}"
         )
     if q.shape[3] != k.shape[3]:
         raise ValueError(f"queries and keys have different widths ({_shapes(q, k, v)}); give both the same K")
+    if not q.is_floating_point():
+        raise ValueError(f"q is {q.dtype}, expected a floating tensor; pass q.float(), k.float() and v.float()")
     if len({autocast_dtype(x) for x in (q, k, v)}) > 1:
         raise ValueError(f"q, k and v are {q.dtype}, {k.dtype} and {v.dtype}; give all three the same dtype")
     for name, pos, x in (("q_pos", q_pos, q), ("k_pos", k_pos, k)):

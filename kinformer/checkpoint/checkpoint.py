@@ -112,7 +112,12 @@ def member_record(model: nn.Module) -> MemberRecord:
     """
     record = getattr(model, "member", None)
     if not isinstance(record, MemberRecord):
-        raise TypeError("only a model that a member function built can be saved; put @member above the function")
+        if isinstance(getattr(getattr(model, "module", None), "member", None), MemberRecord):
+            raise TypeError(f"the model is inside a {type(model).__name__}; save the model itself: model.module")
+        raise TypeError(
+            "only a model that a member function built can be saved; put @member above the function, or save "
+            "model.state_dict() with torch.save"
+        )
     return record
 
 

@@ -32,7 +32,11 @@ def contents(path: Path) -> bytes:
     """
     folder = path.parent
     if folder.is_file():
-        advice = f"; give {folder.parent}" if (folder.parent / CONFIG).is_file() else ""
+        advice = ""
+        if folder.suffix in (".pt", ".pth", ".bin", ".ckpt"):
+            advice = "; a state_dict of torch.save is loaded by model.load_state_dict(torch.load(file))"
+        if (folder.parent / CONFIG).is_file():
+            advice = f"; give {folder.parent}"
         raise NotADirectoryError(f"{folder} is a file, but a model is a folder{advice}")
     if not folder.is_dir():
         raise FileNotFoundError(missing_path(folder))

@@ -52,6 +52,8 @@ def _digest(header: Mapping[str, Any], numbers: memoryview) -> str:
 def tensors_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Yield every parameter and persistent buffer once, with its first name.
 
+    A compiled model has the names of the model itself.
+
     Sharded tensors (distributed over processes) are gathered one after the other, so all processes must call this
     function.
 
@@ -62,7 +64,7 @@ def tensors_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
         if id(tensor) not in written:
             written.add(id(tensor))
             whole = tensor.full_tensor() if is_sharded(tensor) else tensor
-            yield name, whole.detach().cpu().contiguous()
+            yield name.replace("_orig_mod.", ""), whole.detach().cpu().contiguous()
 
 
 def is_sharded(tensor: Tensor) -> bool:

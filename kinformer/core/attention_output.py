@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from kinformer.core.autocast import at_least_float32, disable_autocast, to_autocast
+from kinformer.core.keyword_hints import hint_value
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import full_mask, scores
 
@@ -27,6 +28,9 @@ class AttentionOutput(NamedTuple):
 
     y: Float[Tensor, "B H T V"]
     lse: Float[Tensor, "B H T"] | None
+
+
+hint_value(AttentionOutput, "attend returns AttentionOutput", "attend(...).y")
 
 
 def merge(*reads: AttentionOutput) -> AttentionOutput:

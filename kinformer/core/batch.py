@@ -33,7 +33,11 @@ class TokenBatch(NamedTuple):
     @classmethod
     def from_tokens(cls, batch: "Tensor | TokenBatch") -> "TokenBatch":
         """Return the batch; wrap it if it is a plain tensor of tokens."""
-        return batch if isinstance(batch, TokenBatch) else cls(check_token_rows(batch))
+        if not isinstance(batch, TokenBatch):
+            return cls(check_token_rows(batch))
+        if batch.scored is not None and batch.scored.dtype != torch.bool:
+            raise TypeError(f"TokenBatch.scored is {batch.scored.dtype}, expected bool; call scored.bool()")
+        return batch
 
     @property
     def targets(self) -> Int[Tensor, "B T"]:

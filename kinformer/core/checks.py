@@ -201,9 +201,7 @@ def check_part(name: str, value: V, kind: type | tuple[type, ...], example: str)
         has_many_lines = isinstance(value, nn.Module | Tensor) or hasattr(value, "dtype")
         instance = f"of the type {type(value).__name__}" if has_many_lines else quote(value)
         value_text = f"the class {value.__name__}" if isinstance(value, type) else instance
-        wants_layer = isinstance(value, nn.Module) and getattr(kind, "__name__", "") == "Layer"
-        own = "; a layer of your own is a subclass of kf.Layer" if wants_layer else ""
-        raise ValueError(f"{name} is {value_text}; give {example}{own}")
+        raise ValueError(f"{name} is {value_text}; give {example}")
     return value
 
 
@@ -231,8 +229,9 @@ def check_rows(x: Tensor) -> Tensor:
         is_output = isinstance(getattr(x, "y", None), Tensor)
         actual = f"is of type {type(x).__name__}"
         advice = "pass the value of the other layer, out.y" if is_output else "make it with torch.as_tensor(x)"
+        advice += "; Stack([...]) joins layers, as nn.Sequential joins modules" if is_output else ""
     elif x.is_floating_point():
-        actual, advice = f"has shape {list(x.shape)}", "pass a single row as x[None]"
+        actual, advice = f"has shape {list(x.shape)}", _advise_dims(x)
     else:
         actual, advice = f"is {x.dtype} of shape {list(x.shape)}", "embed token ids first, or pass x.float()"
     raise ValueError(f"x {actual}, expected a floating tensor [B, T, D]; {advice}")
@@ -273,6 +272,26 @@ def check_output(layer: nn.Module, out: V, kind: type, state: Any) -> V:
     return out
 
 
+def refuse_mask(pos: Tensor) -> None:
+    """Raise ValueError if positions [B T] are a mask of 0 and 1, as transformers passes it.
+
+    Positions are unique within a row, so three of them cannot all be 0 or 1. They are looked at on a CPU only, because
+    inspecting numbers would wait for another device.
+
+    pos: the positions.
+    """
+    if type(pos) is not Tensor or pos.device.type != "cpu" or pos.shape[1] < 3 or torch.compiler.is_compiling():
+        return
+    if len(pos) and int(pos.max()) <= 1 and int(pos.min()) >= 0:
+        raise ValueError("positions are all 0 or 1, as in a mask; pass a mask to Context.of_sequence(x, mask.bool())")
+
+
+def _advise_dims(x: Tensor) -> str:
+    if x.dim() == 2:
+        return "pass a single row as x[None], and one token of each row as x[:, None]"
+    return "join heads [B, H, T, K] as x.transpose(1, 2).flatten(2)" if x.dim() == 4 else "give 3 dimensions"
+
+
 def refuse_arguments(layer: nn.Module, state: Any, ctx: Any) -> None:
     """Raise TypeError for a tensor as second or third argument, or for a context of another kind.
 
@@ -283,7 +302,7 @@ def refuse_arguments(layer: nn.Module, state: Any, ctx: Any) -> None:
     name = type(layer).__name__
     tensors = {place: value for place, value in {"state": state, "ctx": ctx}.items() if isinstance(value, Tensor)}
     if tensors and all(value.dim() == 3 for value in tensors.values()):
-        advice = "layer(x).y is self-attention; cross-attention reads Context(pos, source=..., source_pos=...)"
+        advice = "layer(x).y is self-attention; cross-attention reads ctx=Context.of_sequence(x, source=source)"
         raise TypeError(f"{name} got queries, keys or values as further tensors, expected x, state and ctx. {advice}")
     for place, value in tensors.items():
         mask = "mask" if value.dtype == torch.bool else "mask.bool()"

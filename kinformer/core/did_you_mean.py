@@ -12,7 +12,8 @@ _SYNONYMS = {
     "enc_depth dec_depth",
     "heads": "n_head n_heads num_heads num_attention_heads nhead attention_heads attn_heads enc_heads dec_heads",
     "key_heads": "attn_kv_heads n_kv_heads num_kv_heads num_key_value_heads kv_heads n_kv_head attn_one_kv_head",
-    "d": "d_model hidden_size n_embd dim embed_dim embedding_dim model_dim width hidden_dim emb_dim features",
+    "d": "d_model hidden_size n_embd dim embed_dim embedding_dim model_dim width hidden_dim emb_dim features "
+    "normalized_shape",
     "head_dim": "dim dim_head d_head head_size d_k attn_dim_head attn_head_dim",
     "embed_dim": "d d_model hidden_size dim",
     "num_heads": "heads n_head n_heads nhead num_attention_heads",
@@ -27,6 +28,15 @@ _SYNONYMS = {
     "activation": "act hidden_act activation_function act_layer nonlinearity",
     "projection": "d d_model dim embed_dim hidden_size n_embd heads num_heads n_head nhead num_attention_heads",
     "pattern": "is_causal causal block_mask mask_mod",
+    "attn_mask": "mask src_mask tgt_mask",
+    "key_padding_mask": "attention_mask padding_mask src_key_padding_mask",
+    "mask": "attn_mask attention_mask key_padding_mask padding_mask src_key_padding_mask",
+    "source": "memory encoder_hidden_states encoder_output key value",
+    "source_mask": "memory_key_padding_mask memory_mask encoder_attention_mask",
+    "query": "q x",
+    "q": "query queries",
+    "k": "key keys",
+    "v": "value values",
     "k_pos": "mask attn_mask attention_mask key_padding_mask padding_mask key_mask",
     "position": "rotary_pos_emb rel_pos_bias alibi_pos_bias use_abs_pos_emb pos_emb position_embedding_type rope",
     "norm": "use_rmsnorm pre_norm norm_first normalization normalize_before norm_type",
@@ -52,7 +62,7 @@ _SYNONYMS = {
     "split": "valid eval_dataset",
     "wandb": "report_to log_with use_wandb",
     "resume": "resume_from_checkpoint",
-    "tokens": "max_new_tokens max_tokens max_length input_ids inputs prompt prompts idx attention_mask pad_token_id "
+    "tokens": "max_new_tokens max_tokens max_length input_ids inputs prompt prompts idx attention_mask "
     "seq_len",
     "temperature": "temp",
     "beam": "num_beams beams beam_size beam_width n_beams",
@@ -85,14 +95,17 @@ _SYNONYMS = {
     "save": "save_pretrained",
     "fit": "Trainer TrainingArguments train",
     "attend": "scaled_dot_product_attention sdpa flash_attn_func flex_attention",
+    "PreNorm": "TransformerEncoderLayer TransformerDecoderLayer TransformerBlock Block EncoderLayer DecoderLayer",
+    "PairMask": "Mask AttentionMask",
+    "Learned": "PositionEmbedding PositionalEmbedding",
     "LM": "TransformerWrapper AutoregressiveWrapper",
     "Stack": "Decoder Encoder AttentionLayers TransformerDecoder TransformerEncoder",
     "gpt": "GPT GPT2 gpt2 GPT2LMHeadModel GPT2Model",
     "llama": "LlamaForCausalLM LlamaModel Llama",
-    "Rotary": "RotaryEmbedding RoPE RotaryPositionalEmbedding LlamaRotaryEmbedding",
+    "Rotary": "RotaryEmbedding RoPE rope RotaryPositionalEmbedding LlamaRotaryEmbedding",
     "Band": "SlidingWindow SlidingWindowAttention LocalAttention",
-    "transformer": "XTransformer",
-    "MLP": "FeedForward",
+    "transformer": "XTransformer Transformer",
+    "MLP": "FeedForward FFN PositionwiseFeedForward Mlp",
     "progress": "verbose progress_bar disable_tqdm",
 }
 
@@ -118,8 +131,12 @@ _EXPLANATIONS = {
     "pattern": [("causal", ": such as Causal()")],
     "k_pos": [
         ("padding|key", ": -1 marks padding there"),
-        ("mask", ": -1 marks padding there, and pattern= chooses the keys"),
+        ("mask", ": -1 marks padding there; pattern=PairMask(mask) takes a mask of pairs, True where they are read"),
     ],
+    "mask": [("", ": True at real tokens")],
+    "source_mask": [("", ": True at real tokens")],
+    "attn_mask": [("", ": True at pairs that are not read")],
+    "key_padding_mask": [("", ": True at padding")],
     "projection": [("", ": write Attention(QKV(d, heads), Softmax(Causal()))")],
 }
 
@@ -141,8 +158,8 @@ _VALUES = {
 
 # Advice about words of other libraries for which the called function has no name.
 _ADVICE = {
-    "a pattern such as Causal() & Band(64) chooses the keys; ctx=Context.of_sequence(x, mask) marks padding": "mask "
-    "attn_mask attention_mask key_padding_mask padding_mask src_mask tgt_mask src_key_padding_mask mask_future",
+    "a pattern such as Causal() or PairMask(mask) chooses the keys; ctx=Context.of_sequence(x, mask) marks padding": ""
+    "mask attn_mask attention_mask key_padding_mask padding_mask src_mask tgt_mask src_key_padding_mask mask_future",
     "causal attention is a pattern; give Causal(), as in Softmax(Causal())": "causal is_causal",
     "attention dropout is a keyword of the mechanism: Softmax(Causal(), dropout=0.1)": "dropout attn_dropout "
     "attention_dropout dropout_p attn_pdrop",
@@ -185,6 +202,12 @@ _ADVICE = {
     "generate moves its window when the learned positions are full": "restrict_to_max_seq_len",
     "move models and tensors with .to(device)": "device device_map map_location use_cpu no_cuda",
     "convert models and tensors with .to(dtype)": "dtype torch_dtype",
+    "fewer key heads than query heads work without it": "enable_gqa",
+    "a decoding state is the cache: state = start(batch, length), then pass it to each call": "use_cache",
+    "MultiheadAttention takes queries, keys and values; in Attention(..., cross=True) they come from "
+    "ctx=Context.of_sequence(x, source=source)": "query key value q k v memory",
+    "fit has AdamW and cross-entropy; docs/pytorch.md has a loop with an optimiser and a loss of your own": ""
+    "criterion loss loss_fn loss_function compute_loss",
     "inputs are batch first; transpose others with x.transpose(0, 1)": "batch_first",
     "temperature 0 takes the likeliest token, and any other temperature samples": "do_sample greedy sample",
     "repeat the prompt: tokens.repeat(n, 1), or n equal lines of a file for --prompts": "num_return_sequences "
@@ -197,9 +220,17 @@ _ADVICE = {
     "output_scores output_logits",
     "batches come ready from a DataLoader, which has its own collate_fn": "data_collator collate_fn "
     "DataCollatorForLanguageModeling DataCollatorWithPadding",
+    "kf.fit(model, data, steps=N) trains for N batches": "epochs num_epochs num_train_epochs max_epochs n_epochs",
     "torch.manual_seed(0) fixes the initial weights, and fit(model, data, seed=0) the training": "set_seed",
     "`kinformer train` with --from FOLDER starts from trained weights": "pretrained from_ from_pretrained_model "
     "init_from checkpoint_path",
+    "kinformer has none; use nn.Embedding, and Learned(d, length) for positions": "Embedding",
+    "attend(q, k, v, pattern=...) is the function, Attention the layer": "functional attention",
+    "sum(p.numel() for p in model.parameters()) counts them, and `kinformer cost MEMBER` without a model": ""
+    "num_parameters count_parameters cost",
+    "model(tokens).total is the cross-entropy; model.logits(tokens).y takes a loss of your own": "CrossEntropy "
+    "CrossEntropyLoss cross_entropy",
+    "split model.named_parameters() by p.dim() > 1 for weight decay, as fit does": "param_groups parameter_groups",
     "LM(..., tie=True) ties the embedding to the head": "tie_word_embeddings tie_embeddings tie_embedding "
     "share_embeddings",
     "each attention call takes the fastest kernel itself": "attn_implementation use_flash_attention_2 attn_flash flash",
@@ -210,7 +241,7 @@ _ADVICE = {
     "`kinformer compare` with --grid lr=1e-3,3e-3 tries several values": "sweep grid_search",
     "`kinformer classify RUN --text TEXT` labels texts, and model.scores(tokens) in Python": "classify predict",
     "the targets are the tokens; TokenBatch(tokens, scored) marks those that count": "labels targets",
-    "a model returns its loss, model.logits(tokens).y are the scores, and kf.look(model, text) shows the attention": ""
+    "a model returns its loss, model.logits(tokens).y are the scores, and kf.look(model, text) shows attention": ""
     "return_dict output_hidden_states",
     "a run is saved every ten seconds, and its folder `best` keeps the best model": "save_steps save_strategy "
     "save_total_limit save_every load_best_model_at_end metric_for_best_model early_stopping_patience",
@@ -235,14 +266,19 @@ _ADVICE = {
 # Advice about attributes of the models of other libraries.
 _MODEL_ADVICE = {
     "call kf.generate(model, tokens, steps)": "generate",
-    "call kf.save(model, folder), which kf.load(folder) reads": "save_pretrained from_pretrained",
-    "call kf.fit(model, data, steps=N)": "fit",
-    "model.member has the name and the keywords of the model": "config",
+    "call kf.save(model, folder), which kf.load(folder) reads": "save save_pretrained from_pretrained load",
+    "call kf.fit(model, data, steps=N)": "fit train_model",
+    "model.member has the name and the keywords of the model": "config hparams",
+    "write model(batch).total": "loss compute_loss training_step",
+    "write model.head": "lm_head",
+    "write model.embedding": "wte embeddings get_input_embeddings",
+    "write model.body": "transformer layers blocks decoder encoder h",
     "write next(model.parameters()).device": "device",
     "write next(model.parameters()).dtype": "dtype",
-    "write sum(p.numel() for p in model.parameters())": "num_parameters",
+    "write sum(p.numel() for p in model.parameters())": "num_parameters get_num_params count_parameters n_params",
     "the vocabulary is a keyword of the member, such as gpt(vocab=N)": "resize_token_embeddings",
-    "fit(model, data, checkpointing=True) recomputes blocks": "gradient_checkpointing_enable",
+    "fit(model, data, checkpointing=True) recomputes blocks, and checkpoint(model, batch, use_reentrant=False) of "
+    "torch in a loop of your own": "gradient_checkpointing_enable gradient_checkpointing",
     "call model.scores(tokens) of a classifier, or model.logits(tokens).y of a language model": "logits scores predict",
 }
 

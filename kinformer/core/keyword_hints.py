@@ -1,6 +1,7 @@
-"""Hints about unknown keywords: classes and functions that answer a wrong keyword with the right one.
+"""Hints about wrong calls: answers to an unknown keyword, and to a result that is used as a tensor.
 
-`KeywordHints` is for classes, `hint_keywords` for functions. Both keep the signature that editors and mypy see.
+`KeywordHints` is for the keywords of classes, `hint_keywords` for functions. Both keep the signature that editors and
+mypy see. `hint_value` is for named tuples that a call returns.
 """
 
 import functools
@@ -8,12 +9,15 @@ import inspect
 from collections.abc import Callable, Collection
 from typing import Any, ParamSpec, TypeVar
 
-from torch import nn
+from torch import Tensor, nn
 
 from kinformer.core.did_you_mean import check_known_keywords
 
 P = ParamSpec("P")
 R = TypeVar("R")
+_BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_OPERATORS = "add sub mul truediv floordiv matmul pow".split()
+_METHODS = ("neg", "abs", "float", "int", *_OPERATORS, *(f"r{name}" for name in _OPERATORS))
 
 
 class KeywordHints:
@@ -62,15 +66,57 @@ def hint_keywords(function: Callable[P, R], further: Collection[str] = ()) -> Ca
     if len(named) < len(parameters) and not further:
         return function
     names, is_method = (named - {"self"}) | set(further), "self" in named
+    places = [name for name, parameter in parameters.items() if parameter.kind in _BY_PLACE]
+    takes_any_number = any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters.values())
 
     @functools.wraps(function)
     def call(*args: P.args, **keywords: P.kwargs) -> R:
+        if len(args) > len(places) and not takes_any_number:
+            raise TypeError(
+                f"{_owner(function, args, is_method)} got {len(args) - is_method} arguments without a name, expected "
+                f"{', '.join(places[is_method:])}. Name the others"
+            )
         for name in keywords:
             if name not in names:
-                check_known_keywords(type(args[0]).__name__ if is_method else function.__name__, keywords, names)
+                check_known_keywords(_owner(function, args, is_method), keywords, names)
         return function(*args, **keywords)
 
     # torch.compile counts recompilations by code object, and profilers show its name
     code = call.__code__.replace(co_name=function.__name__, co_qualname=function.__qualname__)  # type: ignore[attr-defined]
     call.__code__ = code  # type: ignore[attr-defined]
     return call
+
+
+def _owner(function: Callable[..., Any], args: tuple[Any, ...], is_method: bool) -> str:
+    return type(args[0]).__name__ if is_method else function.__name__
+
+
+def hint_value(kind: type, says: str, value: str, further: str = "", **advice: str) -> None:
+    """Let a NamedTuple refuse arithmetic and other uses as a tensor, with advice.
+
+    Otherwise `out * 2` would be the tuple twice. The methods are set outside of the class, so that mypy knows its
+    names.
+
+    kind: the class.
+    says: the beginning of each message, such as "a layer returns Out".
+    value: the expression of the tensor, such as "layer(x).y".
+    further: the end of the message about a use as a tensor.
+    advice: the expression to write for a missing attribute of this name.
+    """
+    message = f"{says}, which holds more than a tensor; use its value: {value}{further}"
+
+    def refuse(*call: object) -> Any:
+        raise TypeError(message)
+
+    def refuse_name(result: object, name: str) -> Any:
+        expression = advice.get(name) or (f"{value}.{name}" if hasattr(Tensor, name) else None)
+        raise AttributeError(f"{says}, which has no {name!r}" + (f"; write {expression}" if expression else ""))
+
+    def item(result: Any, index: Any) -> Any:
+        return refuse() if isinstance(index, tuple) else tuple.__getitem__(result, index)
+
+    hints = dict.fromkeys(_METHODS, refuse) | {"getattr": refuse_name, "getitem": item}
+
+    for method, hint in hints.items():
+        setattr(kind, f"__{method}__", hint)
+    setattr(kind, "__torch_function__", classmethod(refuse))  # noqa: B010  (functions of PyTorch call it)

@@ -185,7 +185,7 @@ def update_cache(
     if keys is None:
         if state is None or not state.pos.shape[1]:
             raise ValueError(
-                "cross-attention got no source; give Context(source=..., source_pos=...) in the first call"
+                "cross-attention got no source; give ctx=Context.of_sequence(x, source=source) in the first call"
             )
         return _cast_keys(state.keys(ctx.memo.by_head(state.pos), is_own=False), queries.q), state
     if state is None:

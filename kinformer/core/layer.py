@@ -4,15 +4,15 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, Union
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.checks import check_forward, check_output, check_rows, refuse_arguments
+from kinformer.core.checks import check_forward, check_output, check_rows, refuse_arguments, refuse_mask
 from kinformer.core.heads import Selection, StateSpec, cut, cut_each
-from kinformer.core.keyword_hints import KeywordHints, hint_keywords
+from kinformer.core.keyword_hints import KeywordHints, hint_keywords, hint_value
 from kinformer.core.memo import Memo, empty_memo
 from kinformer.core.patterns.document import Document
 from kinformer.core.quote import quote
@@ -149,23 +149,42 @@ class Context:
                 raise ValueError(
                     f"positions must be integers [B, T], got {actual}; make them with Context.of_sequence(x, mask)"
                 )
+            if pos is not None:
+                refuse_mask(pos)
 
     @classmethod
-    def of_sequence(cls, x: Tensor, mask: Bool[Tensor, "B T"] | None = None) -> "Context":
+    @hint_keywords
+    def of_sequence(
+        cls,
+        x: Tensor,
+        mask: Bool[Tensor, "B T"] | None = None,
+        source: Float[Tensor, "B S D"] | None = None,
+        source_mask: Bool[Tensor, "B S"] | None = None,
+    ) -> "Context":
         """Return the context of a whole sequence: real tokens are numbered from 0.
 
         x: the sequence, or any tensor that starts with dimensions [B T].
         mask: True at real tokens, bool of shape [B T]; None if every token is real.
+        source: the sequence that cross-attention reads; its real tokens are numbered from 0 too.
+        source_mask: True at real tokens of the source; None if every token is real.
 
-        Errors: ValueError if `mask` has another dtype or shape.
+        Errors: ValueError if a mask has another dtype or shape, or if the source has another batch than x.
         """
+        if source is not None or source_mask is not None:
+            if source is None or source.dim() != 3 or len(source) != len(x):
+                shape = None if source is None else list(source.shape)
+                raise ValueError(f"source must be a tensor [B, S, D] for {len(x)} rows, got {shape}; give source=")
+            read, whole = cls.of_sequence(source, source_mask), cls.of_sequence(x, mask)
+            full = read.full and whole.full
+            return whole.replace(source=source, source_pos=read.pos, full=full)
         if mask is None:
             return cls(torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1), run=True, full=True)
         if mask.dtype != torch.bool or mask.shape != x.shape[:2]:
             actual = f"{mask.dtype} of shape {list(mask.shape)}"
             expected = f"bool of shape {list(x.shape[:2])}, True at each real token"
-            advice = "" if mask.dtype == torch.bool else "; call mask.bool() on a mask of 0 and 1"
-            raise ValueError(f"mask must be {expected}, got {actual}{advice}")
+            is_bool = mask.dtype == torch.bool
+            advice = "PairMask(mask) takes a mask of pairs" if is_bool else "call mask.bool() on a mask of 0 and 1"
+            raise ValueError(f"mask must be {expected}, got {actual}; {advice}")
         run = not torch.compiler.is_compiling() and not bool(gaps(mask).any())
         return cls(count_positions(mask), run=run)
 
@@ -178,7 +197,9 @@ class Context:
     def source_by_head(self) -> Int[Tensor, "B 1 S"]:
         """The source's positions with a dimension for heads, as keys carry them."""
         if self.source_pos is None:
-            raise ValueError("the source has no positions; give Context(source_pos=...), with -1 at padding")
+            raise ValueError(
+                "the source has no positions; give Context.of_sequence(x, source=source, source_mask=mask)"
+            )
         return self.memo.by_head(self.source_pos)
 
     @property
@@ -246,9 +267,6 @@ class Context:
         return self.replace(below=entries_under(place, self.below), taps=names_beneath(place, self.taps))
 
 
-VALUE = "a layer returns Out, which holds more than a tensor; use its value: layer(x).y"
-
-
 class Out(NamedTuple, Generic[Y]):
     """The output of a layer: y, the next state, and named values. Never change its mappings in place.
 
@@ -268,24 +286,14 @@ class Out(NamedTuple, Generic[Y]):
     stats: Mapping[str, Tensor] = {}  # noqa: RUF012
     taps: Mapping[str, Tensor] = {}  # noqa: RUF012
 
-    def __add__(self, other: object) -> Any:
-        raise TypeError(VALUE)
 
-    __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __matmul__ = __rmatmul__ = __add__  # type: ignore[misc]
-
-    @classmethod
-    def __torch_function__(cls, *call: object) -> Any:  # called if Out is given to a function of PyTorch
-        raise TypeError(VALUE)
-
-
-def _advise_value(out: Out, name: str) -> NoReturn:
-    """Raise AttributeError with advice, for a name that Out lacks."""
-    advice = f"; write layer(x).y.{name}" if hasattr(Tensor, name) else ""
-    advice = "; write model.logits(tokens).y" if name == "logits" else advice
-    raise AttributeError(f"a layer returns Out, which has no {name!r}{advice}")
-
-
-Out.__getattr__ = _advise_value  # type: ignore[attr-defined]  # outside of the class, so that mypy knows its names
+hint_value(
+    Out,
+    "a layer returns Out",
+    "layer(x).y",
+    "; PlainLayer(layer) returns it, as nn.Sequential needs",
+    logits="model.logits(tokens).y",
+)
 
 
 class Layer(nn.Module, KeywordHints, ABC):

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from kinformer.core.autocast import at_least_float32
 from kinformer.core.checks import check_in_range
+from kinformer.core.keyword_hints import hint_value
 from kinformer.core.layer import State
 
 CHOICES = "log_p"  # the penalty of parts that choose at random: the log-probability of each choice, for a reward
@@ -32,20 +33,10 @@ class Loss(NamedTuple):
     stats: Mapping[str, Tensor] = {}  # noqa: RUF012
     count: Tensor | int = 1  # type: ignore[assignment]
 
-    def __add__(self, other: object) -> Any:
-        raise TypeError("a model returns Loss, which holds more than a tensor; use its value: model(batch).total")
 
-    __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __add__  # type: ignore[misc]
-
-
-def _advise_total(loss: Loss, name: str) -> NoReturn:
-    """Raise AttributeError with advice, for a name that Loss lacks."""
-    advice = {"loss": "; write loss.total", "logits": "; call model.logits(tokens).y"}.get(name, "")
-    advice = advice or (f"; write loss.total.{name}" if hasattr(Tensor, name) else "")
-    raise AttributeError(f"a model returns Loss, which has no {name!r}{advice}")
-
-
-Loss.__getattr__ = _advise_total  # type: ignore[attr-defined]  # outside of the class, so that mypy knows its names
+hint_value(
+    Loss, "a model returns Loss", "model(batch).total", loss="model(batch).total", logits="model.logits(tokens).y"
+)
 
 
 class Penalty(NamedTuple):
@@ -82,15 +73,19 @@ def penalties_of(*modules: nn.Module | None) -> dict[str, list[Penalty]]:
 def token_nll(
     logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"], smoothing: float = 0.0
 ) -> Float[Tensor, "B T"]:
-    """Return -log p of each target in nats, in float32 or better; 0 if the target is -1.
+    """Return -log p of each target in nats, in float32 or better; 0 without a target.
 
     logits: scores, [B T V].
-    targets: token ids, -1 for no target.
+    targets: token ids; -1, or another negative number, for no target.
     smoothing: label smoothing, the part of each target's probability 1 that is spread evenly over all tokens.
     """
     wide = at_least_float32(logits)
     flat = F.cross_entropy(
-        wide.flatten(0, 1), targets.flatten().long(), ignore_index=-1, reduction="none", label_smoothing=smoothing
+        wide.flatten(0, 1),
+        targets.flatten().long().clamp_min(-1),
+        ignore_index=-1,
+        reduction="none",
+        label_smoothing=smoothing,
     )  # with the vocabulary in another dimension than the last it takes three times as long
     return flat.view(targets.shape)
 

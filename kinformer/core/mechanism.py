@@ -71,7 +71,14 @@ class Mechanism(nn.Module, KeywordHints, ABC):
         """
         return False
 
-    def __call__(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Any:
+    def __call__(
+        self, queries: Queries, keys: Keys | None = None, state: State | None = None, ctx: Context | None = None
+    ) -> Any:
+        if ctx is None:
+            raise TypeError(
+                f"{type(self).__name__} got {type(queries).__name__}, expected queries, keys, state and ctx of a "
+                "layer. Call Attention(QKV(d, heads), mechanism)(x).y, or attend(q, k, v, pattern=...) for tensors"
+            )
         if not (ctx.full or ctx.is_clean):
             if keys is not None:
                 # a position may have no key in this read but still be a real token, whose gate must stay

@@ -154,10 +154,12 @@ def check_pattern(name: str, value: Pattern) -> Pattern:
 
     Errors: ValueError if `value` is not a Pattern.
     """
-    mask = "; a mask of padding goes to Context.of_sequence(x, mask)" if isinstance(value, Tensor) else ""
-    if isinstance(value, str):
-        mask = ", without quotes, because only members take a text"
-    return check_part(name, value, Pattern, f"a pattern, such as Causal() & Band(64){mask}")
+    advice = ""
+    if isinstance(value, Tensor):
+        advice = "; PairMask(mask) makes one of a mask of pairs; a mask of padding goes to Context.of_sequence(x, mask)"
+    elif isinstance(value, str):
+        advice = ", without quotes, because only members take a text"
+    return check_part(name, value, Pattern, f"a pattern, such as Causal() & Band(64){advice}")
 
 
 class _Joined(Pattern):

@@ -57,7 +57,8 @@ _NAMES_BY_FILE = {
     "models.support.set_answers": ("Answer", "CountAnswer", "NumberAnswer"),
     "models.support.wrapped_lm": ("WrappedLM",),
     "nn.attention": ("Attention",),
-    "nn.multihead_attention": ("MultiheadAttention",),
+    "nn.multihead_attention": ("AttentionMask", "MultiheadAttention"),
+    "nn.plain_layer": ("PlainLayer",),
     "pages.attention_maps": ("save_attention_maps",),
 }
 CONTRACTS = {name: file for file, names in _NAMES_BY_FILE.items() for name in names}

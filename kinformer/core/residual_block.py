@@ -10,6 +10,7 @@ from kinformer.core.checks import check_part
 from kinformer.core.collected_outputs import Collected, wants_and_sends
 from kinformer.core.keyword_hints import KeywordHints
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
+from kinformer.core.quote import quote
 from kinformer.core.state import leaves
 
 
@@ -30,7 +31,12 @@ def check_layers(layers: Iterable[nn.Module]) -> None:
     """
     for n, layer in enumerate(layers):
         if not hasattr(layer, "d"):  # a wrapper, such as torch.compile(layer), has the attributes of its layer
-            check_part(f"layers[{n}]", layer, Layer, "a layer, such as Attention(...), MLP(d) or a block of both")
+            advice = "a layer, such as Attention(...), MLP(d) or a block of both"
+            if isinstance(layer, nn.MultiheadAttention):
+                advice = "Attention(QKV(d, heads), Softmax(Full()))"
+            elif isinstance(layer, nn.Module):
+                advice += "; a subclass of Layer sets self.d, and its forward(x, state, ctx) returns Out(y, state)"
+            check_part(f"layers[{n}]", layer, Layer, advice)
             raise ValueError(
                 f"layers[{n}] is a {type(layer).__name__} without a width; set self.d to the width of x and y"
             )
@@ -42,12 +48,12 @@ def make_norms(norm: Callable[[int], nn.Module], layers: Sequence[Layer]) -> lis
     norm: makes a norm from a width, such as the class LayerNorm.
     layers: the sublayers.
 
-    Errors: ValueError if a sublayer is no layer, or for a norm itself in place of its class.
+    Errors: ValueError if a sublayer is no layer, or if `norm` is a norm already or cannot be called.
     """
     check_layers(layers)
-    if isinstance(norm, nn.Module):
-        name = type(norm).__name__
-        raise ValueError(f"norm is a {name}, expected a class: each sublayer has its own norm. Write norm={name}")
+    if isinstance(norm, nn.Module) or not callable(norm):
+        actual = f"of the type {type(norm).__name__}" if isinstance(norm, nn.Module) else quote(norm)
+        raise ValueError(f"norm is {actual}; give a class or a function of the width, such as norm=RMSNorm")
     return [norm(layer.d) for layer in layers]
 
 

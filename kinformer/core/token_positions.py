@@ -33,12 +33,17 @@ def context_of_tokens(tokens: Int[Tensor, "B T"], state: NumberedState | None = 
     tokens: the rows, -1 at padding.
     state: the state to continue from, or None.
 
-    Errors: TypeError if tokens are not integers; ValueError if they are not rows, or if padding stands between tokens.
-    TypeError for a state of another kind; ValueError for a state of another number of rows.
+    Errors: TypeError if tokens are not integers, or for a state of another kind. ValueError if they are not rows, if
+    padding stands between tokens, or for a state of another number of rows.
     With a state, the padding is checked later in the forward pass; without a state, at once.
     """
     memo = Memo()
     tokens = check_token_rows(tokens)
+    if isinstance(state, Tensor):
+        raise TypeError(
+            "the state is a tensor, expected the state of model.start(batch, length) or of the call before. The "
+            "targets are the next tokens of each row, and -1 marks padding in the tokens"
+        )
     if state is not None:
         if not hasattr(state, "now"):
             raise TypeError(

@@ -19,12 +19,17 @@ def check_token_rows(tokens: Tensor) -> Tensor:
             advice = ". Encode the text with model.tokenizer.encode(text), or list(text.encode()) for a model of bytes"
         elif isinstance(tokens, Mapping):
             advice = ". Pass its input_ids, with -1 at padding; fit takes the whole dict"
+        elif isinstance(tokens, tuple | list) and any(isinstance(part, Tensor) for part in tokens):
+            advice = ". Pass one tensor of it: the targets are the next tokens of each row"
+        elif isinstance(tokens, list) or hasattr(tokens, "dtype"):
+            advice = ". Make it with torch.as_tensor(tokens)"
         raise TypeError(f"tokens are of type {type(tokens).__name__}, expected a tensor of integers [B, T]{advice}")
     if tokens.dtype not in (torch.int64, torch.int32):
         raise TypeError(f"tokens must be integers of 64 or 32 bits, got {tokens.dtype}; convert them with .long()")
     if tokens.dim() != 2:
         raise ValueError(
-            f"tokens must be rows [B, T], got shape {list(tokens.shape)}; pass a single row as tokens[None]"
+            f"tokens must be rows [B, T], got shape {list(tokens.shape)}; pass a single row as tokens[None], and one "
+            "token of each row as tokens[:, None]"
         )
     return tokens
 

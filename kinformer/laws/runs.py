@@ -31,9 +31,10 @@ def judge(subject: Subject | TrainingSubject) -> Iterator[str]:
 
     subject: a layer or model with the part to test.
 
-    The call has no decoding state, and its rows are padded left and right. Layers pass named values to the layers
-    above. A part must declare in `sends` the names that it passes on (in `Out.up`), and in `wants` the names that it
-    uses (from `ctx.below`). For a model in training, the law tests its samples, its loss and its measures.
+    The call has no decoding state, or the empty one of a layer without a state. Its rows are padded left and right.
+    Layers pass named values to the layers above. A part must declare in `sends` the names that it passes on (in
+    `Out.up`), and in `wants` the names that it uses (from `ctx.below`). For a model in training, the law tests its
+    samples, its loss and its measures.
     """
     module = subject.build()
     if isinstance(subject, TrainingSubject):
@@ -54,6 +55,9 @@ def _call(length: int, subject: Subject, module: Any) -> None:
             without_hidden, out, f"a part reads a name of ctx.below that its `wants` lacks ({readers})", batch.pos
         )
     _check_out(out, type(module).__name__)
+    has_no_state = isinstance(module, Layer) and type(module).start is Layer.start
+    if has_no_state and module(batch.x, (), batch.context()).state is None:
+        raise Broken(f"{type(module).__name__}.forward got a state and returns none; return Out(y, state)")
     if tuple(out.y.shape[:2]) != batch.size:
         raise Broken(f"an input of {list(batch.size)} tokens gives an output of shape {list(out.y.shape)}")
     _check_other_calls(subject, module, batch, out)

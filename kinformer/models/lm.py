@@ -30,6 +30,7 @@ from kinformer.core.token_positions import NumberedState, context_of_tokens, nex
 from kinformer.core.vocabulary import check_tokens_below
 from kinformer.models.support.exit_losses import refuse_rules
 from kinformer.models.support.text_model import TextModel, Tokens, next_tokens
+from kinformer.models.support.tied_head import tie_head
 
 TESTED = 24  # tokens of the rows that show whether the model reads ahead
 
@@ -88,7 +89,7 @@ class LM(TextModel):
         self.body = check_part("body", body, Layer, "a layer, such as Stack([PreNorm(Attention(...), MLP(d))])")
         self.head = nn.Linear(d, vocab, bias=False)
         if tie:
-            self.head.weight = self.embedding.weight
+            tie_head(self)
         if body.d != d:
             raise ValueError(f"d={d}, but the body has width {body.d}; give both the same")
         self.refuse_unmet(body)

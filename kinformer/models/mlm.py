@@ -18,6 +18,7 @@ from kinformer.core.model import EvaluationSums, Metric, accuracy, random_tokens
 from kinformer.core.token_positions import context_of_tokens
 from kinformer.models.support.row_encoder import Encoder
 from kinformer.models.support.sliding_reader import fit_to_window, read_in_windows
+from kinformer.models.support.tied_head import tie_head
 from kinformer.nn.norms.layer import LayerNorm
 
 CHOSEN, MASKED, DRAWN = 0.15, 0.8, 0.1
@@ -71,7 +72,7 @@ class MLM(Encoder):
         self.transform = nn.Sequential(nn.Linear(d, d), nn.GELU(), LayerNorm(d, eps=self.norm.eps))
         self.head = nn.Linear(d, self.embedding.num_embeddings)
         nn.init.zeros_(self.head.bias)
-        self.head.weight = self.embedding.weight
+        tie_head(self)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
         raise NoState(

@@ -38,6 +38,7 @@ from kinformer.core.vocabulary import check_tokens_below
 from kinformer.models.support.exit_losses import refuse_rules
 from kinformer.models.support.halting_steps import halting_steps
 from kinformer.models.support.sliding_reader import fit_to_window, read_in_windows
+from kinformer.models.support.tied_head import tie_head
 
 __all__ = ["Seq2Seq"]
 
@@ -102,7 +103,7 @@ class Seq2Seq(Writer):
         self.decoder = check_part("decoder", decoder, Layer, "a layer, such as Stack([...])")
         self.head = TargetHead(d, vocab + 2, bias=False)
         if tie:
-            self.head.weight = self.embedding.weight
+            tie_head(self)
         for part in (encoder, decoder):
             self.refuse_unmet(part)
             self.refuse_untrained(part)
@@ -183,6 +184,11 @@ class Seq2Seq(Writer):
 
     def framed_targets(self, batch: Pair) -> tuple[Int[Tensor, "B _"], Int[Tensor, "B _"]]:
         """Return the decoder's input tokens for a batch, and the token to predict after each of them."""
+        if not isinstance(batch, tuple | list) or len(batch) != 2:
+            raise TypeError(
+                f"wrong batch for a sequence-to-sequence model: got {type(batch).__name__}, expected (source [B, S], "
+                "target [B, T])"
+            )
         target = TokenBatch.from_tokens(batch[1])
         read, targets = frame_target(target.tokens, self.begin, self.end)
         return read, targets.where(_scored_mask(target) | (targets == self.end), -1)

@@ -86,14 +86,14 @@ class SetRegressor(Model):
 
     def forward(self, batch: SetBatch, state: State | None = None, progress: float = 0.0) -> Loss:
         """Return the loss of the predicted answers, the mean over sets."""
-        elements, marks, right = batch
+        elements, marks, right = _check_batch(batch)
         out = self._read(elements, marks)
         loss = self.answer.loss(out.y, right).mean()
         return Loss(loss, {"loss": loss, **sum_over_layers(out.aux, marks >= 0)}, None, out.stats, len(right))
 
     def judge(self, batch: SetBatch, state: State | None = None) -> EvaluationSums:
         """Return the sums of the metrics that the kind of answer defines."""
-        elements, marks, right = batch
+        elements, marks, right = _check_batch(batch)
         by_metric = self.answer.evaluate(self.predict(elements, marks), right)
         return EvaluationSums({name: sum_and_count(values, right == right) for name, values in by_metric.items()})
 
@@ -120,6 +120,16 @@ class SetRegressor(Model):
         # in float32 or better: bfloat16 cannot distinguish counts above 256
         head = linear_float32(self.head, F.dropout(pooled, self.dropout, self.training)).squeeze(-1)
         return out._replace(y=self.answer.predict(head))
+
+
+def _check_batch(batch: SetBatch) -> SetBatch:
+    """Return the three tensors of a batch; TypeError, in one line, for another form."""
+    if not isinstance(batch, tuple | list) or len(batch) != 3:
+        raise TypeError(
+            f"wrong batch for a model of sets: got {type(batch).__name__}, expected (elements [B, T, C], marks [B, T], "
+            "answers [B]). Call predict(elements, marks) without answers"
+        )
+    return batch
 
 
 def _context(real: Tensor) -> Context:

@@ -7,6 +7,7 @@ from torch.nn import functional as F
 
 from kinformer.attend import attend
 from kinformer.core.bias import Bias, ScoreFn
+from kinformer.core.checks import check_in_range, check_multiple
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.keyword_hints import KeywordHints, hint_keywords
 from kinformer.core.pattern import Pattern, check_pattern
@@ -21,7 +22,8 @@ from kinformer.core.scores.product import Product
 class AttentionMask(Bias):
     """Bias that adds a table of numbers to the scores, as the `attn_mask` of PyTorch does.
 
-    `MultiheadAttention` makes it from its masks.
+    Choose it for numbers that you have as a tensor: `attend(q, k, v, bias=AttentionMask(table))`. `MultiheadAttention`
+    makes it from its masks. A boolean mask is a pattern, `PairMask(mask)`.
 
     table: numbers to add, [B H T S], or with size 1 for B or H if all rows or heads share them; -inf excludes a pair.
         Entry [t, s] belongs to the query at position t and the key at position s, from 0.
@@ -29,6 +31,14 @@ class AttentionMask(Bias):
 
     def __init__(self, table: Float[Tensor, "#B #H T S"]):
         super().__init__()
+        if not isinstance(table, Tensor) or not table.is_floating_point() or table.dim() != 4:
+            actual = (
+                f"{table.dtype} of shape {list(table.shape)}" if isinstance(table, Tensor) else type(table).__name__
+            )
+            raise ValueError(
+                f"AttentionMask got {actual}, expected numbers [B, H, T, S], or with size 1 for B or H. Give a boolean "
+                "mask [B, T, S] as the pattern PairMask(mask)"
+            )
         self.table = table
 
     def bind(self, piece: Request) -> ScoreFn:
@@ -94,6 +104,8 @@ class MultiheadAttention(nn.MultiheadAttention, KeywordHints):
         pattern: Pattern | None = None,
     ):
         options = {"add_bias_kv": add_bias_kv, "add_zero_attn": add_zero_attn, "kdim": kdim, "vdim": vdim}
+        check_in_range("dropout", dropout, 0, 1)
+        check_multiple("embed_dim", embed_dim, "num_heads", num_heads)
         super().__init__(
             embed_dim, num_heads, dropout, bias, **options, batch_first=batch_first, device=device, dtype=dtype
         )
@@ -220,6 +232,12 @@ class MultiheadAttention(nn.MultiheadAttention, KeywordHints):
             )
         if key.shape[1] != value.shape[1]:
             raise ValueError(f"key and value differ in length: {shapes}, expected a value for each key")
+        for name, x, width in zip(
+            ("query", "key", "value"), (query, key, value), (self.embed_dim, self.kdim, self.vdim), strict=True
+        ):
+            if x.shape[2] != width:
+                option = "embed_dim" if name == "query" or width == self.embed_dim else f"{name[0]}dim"
+                raise ValueError(f"{name} has the wrong width: {shapes}, expected {option}={width}. Give both the same")
         return query, key, value
 
     def _project(
@@ -276,14 +294,24 @@ def _as_numbers(attn_mask: Shaped[Tensor, "*n T S"], dtype: torch.dtype) -> Floa
 def _check_mask(name: str, mask: Tensor | None, *shapes: tuple[int, ...]) -> None:
     if mask is None:
         return
+    if isinstance(mask, Pattern):
+        raise ValueError(
+            f"{name} is the pattern {mask}, expected a tensor. Give MultiheadAttention(..., pattern={mask})"
+        )
     if mask.dtype != torch.bool and not mask.is_floating_point():
         raise ValueError(f"{name} has the wrong dtype: got {mask.dtype}, expected bool or floating. Use {name}.bool()")
     if mask.shape not in shapes:
         expected = " or ".join(str(list(shape)) for shape in shapes)
         is_swapped = name == "key_padding_mask" and mask.shape[::-1] in shapes
-        swapped = "Inputs [T, B, E] need batch_first=False, inputs [B, T, E] the default True"
-        other = "Masks count queries and keys as they are passed in, without appended keys"
-        raise ValueError(
-            f"{name} has the wrong shape: got {list(mask.shape)}, expected {expected}. "
-            f"{swapped if is_swapped else other}"
-        )
+        advice = "Masks count queries and keys as they are passed in, without appended keys"
+        if is_swapped:
+            advice = (
+                "The mask is [B, S] in both layouts: inputs [B, S, E] need batch_first=True, inputs [S, B, E] "
+                "batch_first=False"
+            )
+        elif mask.dim() in (3, 4) and mask.shape[-2:] == shapes[0]:
+            by_head = (
+                "repeat_interleave(num_heads, 0)" if mask.dim() == 3 else "expand(-1, num_heads, -1, -1).flatten(0, 1)"
+            )
+            advice = f"Repeat a mask of each row for all heads: attn_mask.{by_head}"
+        raise ValueError(f"{name} has the wrong shape: got {list(mask.shape)}, expected {expected}. {advice}")

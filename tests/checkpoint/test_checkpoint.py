@@ -40,6 +40,20 @@ def test_a_model_comes_back_with_its_ties(tmp_path: Path) -> None:
         assert torch.equal(tensor, back.state_dict()[name])
 
 
+def test_a_compiled_model_is_saved_under_the_names_of_the_model(tmp_path: Path) -> None:
+    model = tiny.bigram(d=4)
+    save(torch.compile(model, backend="eager"), tmp_path)
+    assert torch.equal(load(tmp_path, member=tiny.bigram).head.weight, model.head.weight)
+    with pytest.raises(TypeError, match=r"inside a DataParallel; save the model itself: model.module"):
+        save(torch.nn.DataParallel(model), tmp_path)
+
+
+def test_a_file_of_torch_says_how_to_load_it(tmp_path: Path) -> None:
+    torch.save(tiny.bigram(d=4).state_dict(), tmp_path / "weights.pt")
+    with pytest.raises(NotADirectoryError, match=r"a model is a folder; a state_dict .* model.load_state_dict"):
+        load(tmp_path / "weights.pt")
+
+
 def test_a_tied_tensor_is_written_once_under_its_first_name(saved: Path) -> None:
     assert sorted(load_file(saved / "model.safetensors")) == ["embedding.weight", "mix.bias", "mix.weight", "seen"]
 

@@ -292,7 +292,7 @@ BROKEN = {
         "depth",
         "self.d, self.layer, self.times = layer.d, layer, times",
         "self.layer, self.times = layer, times",
-        says="no layer can be built with the part: AttributeError: 'Repeat' object has no attribute 'd'",
+        says="no layer can be built with the part: AttributeError: Repeat has no width d; set self.d in __init__",
     ),
     "makes a state": law(
         "chunk",

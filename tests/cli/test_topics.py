@@ -27,6 +27,9 @@ WITHOUT_TOPIC = {  # files of the folder data/ that are no kind of data, but the
 ALL_KINDS = (*kinds(), *FOLDERS, *filter(None, [environment_folder()]))
 FILES = {f"{kind}/{file}": module for kind in ALL_KINDS for file, module in modules(kind).items()}
 WORDS = {  # words of the field, and a place or command that their page must name
+    "mask": "PairMask(mask) makes a pattern",
+    "cross-attention": "Context.of_sequence(x, source=source",
+    "pytorch": "kf.MultiheadAttention replaces nn.MultiheadAttention",
     "sinks": "patterns/tokens",
     "lucidrains": "models/lm",
     "rotary_pos_emb": "positions/rotary",

@@ -15,6 +15,7 @@ from kinformer.core.patterns.full import Full
 from kinformer.core.request import Refusal, Request
 from kinformer.core.scores.product import Product
 from kinformer.nn.biases.alibi import ALiBi
+from kinformer.nn.multihead_attention import AttentionMask
 from kinformer.nn.patterns.band import Band
 from kinformer.nn.patterns.tokens import Tokens
 from tests.unhooked import refusals, unhooked
@@ -157,6 +158,28 @@ def test_a_context_narrows_widens_and_brings_labels():
         return (i - 2 <= j <= i or j < 1) and bool(ids[b, i] == ids[b, j])
 
     torch.testing.assert_close(actual.y, dense(q, k, v, allowed))
+
+
+def test_numbers_of_a_table_are_added_to_the_scores():
+    q, k, v = qkv(t=S)
+    table = torch.randn(B, 1, S, S)
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        q, k.repeat_interleave(H // k.shape[1], 1), v.repeat_interleave(H // v.shape[1], 1), table
+    )
+    torch.testing.assert_close(attend(q, k, v, bias=AttentionMask(table.to(q.dtype))).y, expected.to(q.dtype))
+
+
+def test_without_positions_those_of_the_context_count():
+    q, k, v = qkv(t=S)
+    real = torch.ones(B, S, dtype=torch.bool)
+    real[0, 6:] = False
+    ctx = Context.of_sequence(q.transpose(1, 2), real)
+    torch.testing.assert_close(
+        attend(q, k, v, ctx=ctx).y, dense(q, k, v, lambda b, h, i, j: bool(real[b, i] and real[b, j]))
+    )
+    q, k, v = qkv(t=T)
+    cross = Context(torch.arange(T).expand(B, -1), source=torch.zeros(B, S, 1), source_pos=torch.where(real, 0, -1))
+    torch.testing.assert_close(attend(q, k, v, ctx=cross).y, dense(q, k, v, lambda b, h, i, j: bool(real[b, j])))
 
 
 def test_rows_name_the_batch_row_of_folded_queries():

@@ -84,7 +84,11 @@ BAD = [
         lambda: checks.check_position_table("t", torch.zeros(1, 3), True),
         "t is torch.float32 of shape [1, 3]; give [B P] of bool",
     ),
-    (lambda: check_pattern("p", "causal"), "p is 'causal'; give a pattern, such as Causal() & Band(64)"),
+    (
+        lambda: check_pattern("p", "causal"),
+        "p is 'causal'; give a pattern, such as Causal() & Band(64), without quotes, "
+        "because only members take a text",
+    ),
     (lambda: check_pattern("p", Causal), "p is the class Causal; give a pattern, such as Causal() & Band(64)"),
     (lambda: checks.check_unused("on=False", n=(1, 1), m=(2, 1)), "m=2 has no effect with on=False; leave it out"),
     (lambda: checks.check_scale("x"), f"scale='x': {SCALE}"),
@@ -99,7 +103,11 @@ BAD = [
     (lambda: PublishedLSH(2, 8, 4, 3, restricted="no"), "restricted='no': give True or False"),
     (lambda: PublishedLSH(2, 8, 4, 3, divided="no"), "divided='no': give True or False"),
     (lambda: PublishedRouting(2, 8, 4, 3, null="no"), "null='no': give True or False"),
-    (lambda: Softmax("causal"), "pattern is 'causal'; give a pattern, such as Causal() & Band(64)"),
+    (
+        lambda: Softmax("causal"),
+        "pattern is 'causal'; give a pattern, such as Causal() & Band(64), without quotes, "
+        "because only members take a text",
+    ),
 ]
 
 

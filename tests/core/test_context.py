@@ -67,7 +67,7 @@ def test_a_mask_or_positions_of_another_kind_or_shape_are_refused_with_advice() 
     texts = unhooked(f"{__name__}:{refusal_messages.__name__}")
     rule = "ValueError: mask must be bool of shape [2, 3], True at each real token, got "
     assert texts[0].startswith(f"{rule}torch.float32")
-    assert texts[1] == f"{rule}torch.bool of shape [2, 4]"
+    assert texts[1] == f"{rule}torch.bool of shape [2, 4]; PairMask(mask) takes a mask of pairs"
     for text, received in zip(texts[2:], ("torch.bool", "torch.float32", "torch.int64 of shape [3]"), strict=True):
         assert text.startswith(f"ValueError: positions must be integers [B, T], got {received}")
         assert text.endswith("make them with Context.of_sequence(x, mask)")
@@ -148,5 +148,5 @@ def test_positions_by_head_are_one_object_for_all_layers() -> None:
     ctx = whole()
     assert ctx.by_head is ctx.replace(below={}).by_head and torch.equal(ctx.by_head[:, 0], POS)
     assert ctx.source_by_head is ctx.source_by_head and ctx.source_by_head.shape == (2, 1, 5)
-    with pytest.raises(ValueError, match=r"give Context\(source_pos=...\), with -1 at padding"):
+    with pytest.raises(ValueError, match=r"give Context.of_sequence\(x, source=source"):
         _ = Context(POS, source=torch.zeros(2, 5, 3)).source_by_head

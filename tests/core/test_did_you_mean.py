@@ -100,7 +100,7 @@ def test_words_of_other_libraries_have_a_name_here(word: str) -> None:
         ("fit", "processing_class", "use 'tokenizer' instead"),
         ("fit", "from_", "`kinformer train` with --from FOLDER starts from trained weights"),
         ("bert_classifier", "num_labels", "use 'classes' instead"),
-        ("gpt", "tie_word_embeddings", "LM(..., tie=True) ties the embedding to the head"),
+        ("gpt", "tie_word_embeddings", "use 'tie' instead"),
         ("gpt", "attn_implementation", "each attention call takes the fastest kernel itself"),
         ("generate", "pad_token_id", "-1 marks padding, on the left of a prompt"),
         ("generate", "output_scores", "generate returns only tokens; on_tokens gets"),
@@ -157,7 +157,7 @@ def test_words_of_other_libraries_have_a_name_here(word: str) -> None:
         ("fit", "num_batches", "use 'steps' instead"),
         ("fit", "gradient_accumulate_every", "use 'accumulate' instead"),
         ("llama", "num_key_value_heads", "use 'key_heads' instead"),
-        ("llama", "epochs", "there are"),
+        ("llama", "epochs", "kf.fit(model, data, steps=N) trains for N batches"),
     ],
 )
 def test_an_unknown_keyword_of_a_verb_or_a_member_is_answered(function: str, word: str, end: str) -> None:
@@ -221,7 +221,7 @@ def test_calls_in_the_way_of_other_libraries_are_answered_in_a_line() -> None:
         "wrong batch for a classifier: got dict, expected": lambda: _tokens_and_labels(encoded),
         "wrong batch for a classifier: got Tensor, expected": lambda: _tokens_and_labels(ids),
         "wrong batch for a classifier: got list, expected": lambda: unwrap(kf.Classifier.judge)(classifier, [ids]),
-        "a model returns Loss, which has no 'logits'; call model.logits": lambda: lm(ids).logits,
+        "a model returns Loss, which has no 'logits'; write model.logits": lambda: lm(ids).logits,
         "LM has no keyword 'mems'; state=model.start\\(rows, length\\) begins a memory": lambda: lm(ids, mems=None),
         "LM has no keyword 'return_embeddings'; model.hidden": lambda: lm(ids, return_embeddings=True),
     }

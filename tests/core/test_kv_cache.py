@@ -177,7 +177,7 @@ def test_an_empty_source_replaces_too():
 def test_no_source_at_all_says_what_to_give():
     ctx = Context(torch.tensor([[5]]))
     for state in (None, empty(0)):
-        with pytest.raises(ValueError, match=r"give Context\(source=..., source_pos=...\) in the first call"):
+        with pytest.raises(ValueError, match=r"give ctx=Context.of_sequence\(x, source=source\) in the first call"):
             update_cache(state, None, Queries(torch.zeros(1, 1, 1, 1), ctx.by_head), Full(), ctx)
 
 

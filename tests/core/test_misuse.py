@@ -8,26 +8,41 @@ from torch import nn
 import kinformer as kf
 from tests.unhooked import refusals, unhooked
 
-OUT = "TypeError: a layer returns Out, which holds more than a tensor; use its value: layer(x).y"
+OUT = (
+    "TypeError: a layer returns Out, which holds more than a tensor; use its value: layer(x).y; PlainLayer(layer) "
+    "returns it, as nn.Sequential needs"
+)
 LOSS = "TypeError: a model returns Loss, which holds more than a tensor; use its value: model(batch).total"
-MASK = "a pattern such as Causal() & Band(64) chooses the keys; ctx=Context.of_sequence(x, mask) marks padding"
+OUTPUT = "TypeError: attend returns AttentionOutput, which holds more than a tensor; use its value: attend(...).y"
+STATE = (
+    "TypeError: the state is a tensor, expected the state of model.start(batch, length) or of the call before. The "
+    "targets are the next tokens of each row, and -1 marks padding in the tokens"
+)
+JOINED = "pass the value of the other layer, out.y; Stack([...]) joins layers, as nn.Sequential joins modules"
+MASK = "a pattern such as Causal() or PairMask(mask) chooses the keys; ctx=Context.of_sequence(x, mask) marks padding"
+ROW = "pass a single row as x[None], and one token of each row as x[:, None]"
 SHAPE = "expected a floating tensor [B, T, D]"
-LAYER = "give a layer, such as Attention(...), MLP(d) or a block of both; a layer of your own is a subclass of kf.Layer"
+LAYER = (
+    "give a layer, such as Attention(...), MLP(d) or a block of both; a subclass of Layer sets self.d, and its "
+    "forward(x, state, ctx) returns Out(y, state)"
+)
 PAIR = "expected one tuple of source [B, S] and target [B, T]. Write model((source, target))"
 
 CALLS = {
     # a layer's input
     "layer(x[..., :6])": "ValueError: Attention got x of shape [2, 4, 6], expected width d=8",
-    "layer(x[..., 0], None, ctx)": f"ValueError: x has shape [2, 4], {SHAPE}; pass a single row as x[None]",
-    "layer(x[..., None], None, ctx)": f"ValueError: x has shape [2, 4, 8, 1], {SHAPE}; pass a single row as x[None]",
+    "layer(x[..., 0], None, ctx)": f"ValueError: x has shape [2, 4], {SHAPE}; {ROW}",
+    "layer(x[..., None], None, ctx)": (
+        f"ValueError: x has shape [2, 4, 8, 1], {SHAPE}; join heads [B, H, T, K] as x.transpose(1, 2).flatten(2)"
+    ),
     "layer('text')": f"ValueError: x is of type str, {SHAPE}; make it with torch.as_tensor(x)",
     "layer(x.numpy())": f"ValueError: x is of type ndarray, {SHAPE}; make it with torch.as_tensor(x)",
     "layer(ids)": f"ValueError: x is torch.int64 of shape [1, 4], {SHAPE}; embed token ids first, or pass x.float()",
-    "layer(layer(x))": f"ValueError: x is of type Out, {SHAPE}; pass the value of the other layer, out.y",
+    "layer(layer(x))": f"ValueError: x is of type Out, {SHAPE}; {JOINED}",
     # further arguments of other libraries
     "layer(x, x, x)": (
         "TypeError: Attention got queries, keys or values as further tensors, expected x, state and ctx. "
-        "layer(x).y is self-attention; cross-attention reads Context(pos, source=..., source_pos=...)"
+        "layer(x).y is self-attention; cross-attention reads ctx=Context.of_sequence(x, source=source)"
     ),
     "layer(x, mask)": (
         "TypeError: Attention got a tensor as state. Mark real tokens by ctx=Context.of_sequence(x, mask), and "
@@ -60,14 +75,30 @@ CALLS = {
     "layer(x) @ x.mT": OUT,
     "nn.Sequential(nn.Linear(8, 8), layer, nn.Linear(8, 8))(x)": OUT,
     "torch.cat([x, layer(x)])": OUT,
-    "layer(x).shape": "AttributeError: a layer returns Out, which has no 'shape'; write layer(x).y.shape",
-    "model(ids).backward()": "AttributeError: a model returns Loss, which has no 'backward'; write loss.total.backward",
+    "layer(x) * 2": OUT,
+    "-layer(x)": OUT,
+    "layer(x)[:, -1]": OUT,
+    "0.5 * model(ids)": LOSS,
     "model(ids) / 4": LOSS,
+    "sum([model(ids), model(ids)])": LOSS,
+    "float(model(ids))": LOSS,
+    "torch.stack([model(ids)])": LOSS,
+    "model.logits(ids)[:, -1]": OUT,
+    "kf.attend(q, q, q) * 2": OUTPUT,
+    "torch.relu(kf.attend(q, q, q))": OUTPUT,
+    "kf.attend(q, q, q).shape": (
+        "AttributeError: attend returns AttentionOutput, which has no 'shape'; write attend(...).y.shape"
+    ),
+    "layer(x).shape": "AttributeError: a layer returns Out, which has no 'shape'; write layer(x).y.shape",
     "model(ids) + model(ids)": LOSS,
     "sum([model(ids)])": LOSS,
-    "0.5 * model(ids)": LOSS,
-    "model.logits(ids).logits": "AttributeError: a layer returns Out, which has no 'logits'; its y has them",
-    "model(ids).loss": "AttributeError: a model returns Loss, which has no 'loss'; write loss.total",
+    "model.logits(ids).logits": (
+        "AttributeError: a layer returns Out, which has no 'logits'; write model.logits(tokens).y"
+    ),
+    "model(ids).backward()": (
+        "AttributeError: a model returns Loss, which has no 'backward'; write model(batch).total.backward"
+    ),
+    "model(ids).loss": "AttributeError: a model returns Loss, which has no 'loss'; write model(batch).total",
     # constructors
     "kf.QKV(8, num_heads=2)": "TypeError: QKV has no keyword 'num_heads'; use 'heads' instead",
     "kf.Softmax(mask=mask)": f"TypeError: Softmax has no keyword 'mask'; {MASK}",
@@ -80,6 +111,37 @@ CALLS = {
         "TypeError: Attention has no keyword 'dim'; use 'projection' instead: write Attention(QKV(d, heads), "
         "Softmax(Causal()))"
     ),
+    "kf.RMSNorm(normalized_shape=8)": "TypeError: RMSNorm has no keyword 'normalized_shape'; use 'd' instead",
+    "kf.RoPE": "AttributeError: kinformer has no public name 'RoPE'; use 'Rotary' instead",
+    "kf.TransformerEncoderLayer": (
+        "AttributeError: kinformer has no public name 'TransformerEncoderLayer'; use 'PreNorm' instead"
+    ),
+    "kf.Embedding": (
+        "AttributeError: kinformer has no public name 'Embedding'; kinformer has none; use nn.Embedding, and "
+        "Learned(d, length) for positions"
+    ),
+    "kf.Context(mask.long())": (
+        "ValueError: positions are all 0 or 1, as in a mask; pass a mask to Context.of_sequence(x, mask.bool())"
+    ),
+    "kf.Context.of_sequence(x, attention_mask=mask)": (
+        "TypeError: of_sequence has no keyword 'attention_mask'; use 'mask' instead: True at real tokens"
+    ),
+    "kf.Context.of_sequence(x, (x @ x.mT) > 0)": (
+        "ValueError: mask must be bool of shape [2, 4], True at each real token, got torch.bool of shape [2, 4, 4]; "
+        "PairMask(mask) takes a mask of pairs"
+    ),
+    "kf.Context.of_sequence(x, source=x[:1])": (
+        "ValueError: source must be a tensor [B, S, D] for 2 rows, got [1, 4, 8]; give source="
+    ),
+    "kf.PlainLayer(kf.Attention(kf.QKV(8, 2), kf.Softmax(kf.Full()), cross=True))(x, source=x[..., 1:])": (
+        "ValueError: the source has shape [2, 4, 7], expected width d=8; map it to this width by nn.Linear"
+    ),
+    "kf.PlainLayer(nn.Linear(8, 8))": (
+        "ValueError: layer is of the type Linear; give a layer, such as Attention(QKV(d, heads), Softmax(Causal()))"
+    ),
+    "kf.PlainLayer(layer)(x, key_padding_mask=mask)": (
+        "TypeError: PlainLayer has no keyword 'key_padding_mask'; use 'mask' instead: True at real tokens"
+    ),
     "kf.Band(window=3)": "TypeError: Band has no keyword 'window'; use 'left' instead",
     "kf.MLM(11, 8, layer, sgement=None)": "TypeError: MLM has no keyword 'sgement'; the nearest is 'segment'",
     "kf.MLM(11, 8, layer, attention_dropout=0.1)": (
@@ -88,8 +150,25 @@ CALLS = {
     "kf.gpt(n_layer=2)": "TypeError: the member 'gpt' has no keyword 'n_layer'; use 'depth' instead",
     "kf.gpt(max_length=8)": "TypeError: the member 'gpt' has no keyword 'max_length'; use 'length' instead",
     "kf.Softmax(mask)": (
-        "ValueError: pattern is of the type Tensor; give a pattern, such as Causal() & Band(64); a mask of padding "
-        "goes to Context.of_sequence(x, mask)"
+        "ValueError: pattern is of the type Tensor; give a pattern, such as Causal() & Band(64); PairMask(mask) makes "
+        "one of a mask of pairs; a mask of padding goes to Context.of_sequence(x, mask)"
+    ),
+    "kf.gpt(pattern=kf.Causal())": (
+        "TypeError: the keyword 'pattern' of 'gpt' must be str | tuple[str, ...], got Causal(); write the pattern in "
+        "quotes"
+    ),
+    "kf.PreNorm(kf.MultiheadAttention(8, 2), layer)": (
+        "ValueError: layers[0] is of the type MultiheadAttention; give Attention(QKV(d, heads), Softmax(Full()))"
+    ),
+    "kf.PreNorm(layer, norm=nn.LayerNorm(8))": (
+        "ValueError: norm is of the type LayerNorm; give a class or a function of the width, such as norm=RMSNorm"
+    ),
+    "kf.PostNorm(layer, norm='rms')": (
+        "ValueError: norm is 'rms'; give a class or a function of the width, such as norm=RMSNorm"
+    ),
+    "layer.mechanism(q, q, q)": (
+        "TypeError: Softmax got Tensor, expected queries, keys, state and ctx of a layer. Call Attention(QKV(d, "
+        "heads), mechanism)(x).y, or attend(q, k, v, pattern=...) for tensors"
     ),
     "kf.Softmax(mask.numpy())": (
         "ValueError: pattern is of the type ndarray; give a pattern, such as Causal() & Band(64)"
@@ -156,16 +235,68 @@ CALLS = {
     "kf.ValueProjection(16, 4, value_heads=3)": (
         "ValueError: heads=4 is not a multiple of value_heads=3; change one of them"
     ),
+    "kf.attend(q, q, q[:, :, 1:])": (
+        "ValueError: attend needs q [B, H, T, K], k [B, G, S, K] and v [B, U, S, V], got q [1, 4, 5, 6], "
+        "k [1, 4, 5, 6], v [1, 4, 4, 6]; give a value for each key"
+    ),
+    "kf.attend(q.repeat(2, 1, 1, 1), q, q)": (
+        "ValueError: attend needs q [B, H, T, K], k [B, G, S, K] and v [B, U, S, V], got q [2, 4, 5, 6], "
+        "k [1, 4, 5, 6], v [1, 4, 5, 6]; give all three the same batch B"
+    ),
+    "kf.attend(q.long(), q.long(), q.long())": (
+        "ValueError: q is torch.int64, expected a floating tensor; pass q.float(), k.float() and v.float()"
+    ),
     "kf.attend(q, q, q, attn_mask=mask)": (
-        "TypeError: attend has no keyword 'attn_mask'; use 'k_pos' instead: -1 marks padding there, and pattern= "
-        "chooses the keys"
+        "TypeError: attend has no keyword 'attn_mask'; use 'k_pos' instead: -1 marks padding there; "
+        "pattern=PairMask(mask) takes a mask of pairs, True where they are read"
+    ),
+    "kf.attend(q, q, q, mask)": ("TypeError: attend got 4 arguments without a name, expected q, k, v. Name the others"),
+    "layer(x, None, ctx, mask)": (
+        "TypeError: Attention got 4 arguments without a name, expected x, state, ctx. Name the others"
+    ),
+    "kf.attend(q, q, q, bias=q)": (
+        "ValueError: bias is of the type Tensor; give a bias, such as ALiBi(heads), or AttentionMask(table) of numbers "
+        "[B, H, T, S]"
+    ),
+    "kf.AttentionMask(mask)": (
+        "ValueError: AttentionMask got torch.bool of shape [2, 4], expected numbers [B, H, T, S], or with size 1 for B "
+        "or H. Give a boolean mask [B, T, S] as the pattern PairMask(mask)"
+    ),
+    "kf.attend(query=q, key=q, value=q)": "TypeError: attend has no keyword 'query'; use 'q' instead",
+    "kf.attend(q, q, q, enable_gqa=True)": (
+        "TypeError: attend has no keyword 'enable_gqa'; fewer key heads than query heads work without it"
+    ),
+    "layer(x, use_cache=True)": (
+        "TypeError: Attention has no keyword 'use_cache'; a decoding state is the cache: state = start(batch, length), "
+        "then pass it to each call"
+    ),
+    "kf.MultiheadAttention(8, 3)": "ValueError: embed_dim=8 is not a multiple of num_heads=3; change one of them",
+    "kf.MultiheadAttention(8, 2, kf.Causal())": "ValueError: dropout=Causal(): give a number from 0 to 1",
+    "kf.MultiheadAttention(8, 2)(x, x, x[..., 1:])": (
+        "ValueError: value has the wrong width: got query [2, 4, 8], key [2, 4, 8], value [2, 4, 7], expected "
+        "embed_dim=8. Give both the same"
+    ),
+    "kf.MultiheadAttention(8, 2, kdim=6)(x, x, x)": (
+        "ValueError: key has the wrong width: got query [2, 4, 8], key [2, 4, 8], value [2, 4, 8], expected kdim=6. "
+        "Give both the same"
+    ),
+    "kf.MultiheadAttention(8, 2)(x, x, x, attn_mask=kf.Causal())": (
+        "ValueError: attn_mask is the pattern Causal(), expected a tensor. Give MultiheadAttention(..., "
+        "pattern=Causal())"
+    ),
+    "kf.MultiheadAttention(8, 2)(x, x, x, mask=mask)": (
+        "TypeError: MultiheadAttention has no keyword 'mask'; use 'attn_mask' instead: True at pairs that are not read"
+    ),
+    "kf.MultiheadAttention(8, 2)(x, x, x, attn_mask=(x @ x.mT) > 0)": (
+        "ValueError: attn_mask has the wrong shape: got [2, 4, 4], expected [4, 4] or [4, 4, 4]. Repeat a mask of each "
+        "row for all heads: attn_mask.repeat_interleave(num_heads, 0)"
     ),
     "kf.MultiheadAttention(8, 2, causal=True)": (
         "TypeError: MultiheadAttention has no keyword 'causal'; use 'pattern' instead: such as Causal()"
     ),
     "kf.MultiheadAttention(8, 2)(x, x, x, key_padding_mask=mask.T)": (
-        "ValueError: key_padding_mask has the wrong shape: got [4, 2], expected [2, 4]. Inputs [T, B, E] need "
-        "batch_first=False, inputs [B, T, E] the default True"
+        "ValueError: key_padding_mask has the wrong shape: got [4, 2], expected [2, 4]. The mask is [B, S] in "
+        "both layouts: inputs [B, S, E] need batch_first=True, inputs [S, B, E] batch_first=False"
     ),
     "kf.save_attention_maps('run', 'maps.png')": (
         "TypeError: wrong attention maps: got 'run', expected the result of kf.look. Call "
@@ -212,6 +343,42 @@ CALLS = {
         "ValueError: wrong stop: got [0, 1], expected a token id, or a function of the new tokens [B, N] that "
         "says which rows have ended"
     ),
+    "model.logits(ids, mask)": STATE,
+    "model((ids, ids))": (
+        "TypeError: tokens are of type tuple, expected a tensor of integers [B, T]. Pass one tensor of it: the targets "
+        "are the next tokens of each row"
+    ),
+    "model(ids.numpy())": (
+        "TypeError: tokens are of type ndarray, expected a tensor of integers [B, T]. Make it with "
+        "torch.as_tensor(tokens)"
+    ),
+    "model(ids.to(torch.uint8))": (
+        "TypeError: tokens must be int64 or int32, got torch.uint8; convert them with .long()"
+    ),
+    "model.logits(ids[:, 0])": (
+        "ValueError: tokens must be rows [B, T], got shape [1]; pass a single row as tokens[None], and one token of "
+        "each row as tokens[:, None]"
+    ),
+    "model(kf.TokenBatch(ids, ids))": "TypeError: TokenBatch.scored is torch.int64, expected bool; call scored.bool()",
+    "kf.transformer(d=8, depth=1, heads=2)(ids)": (
+        "TypeError: wrong batch for a sequence-to-sequence model: got Tensor, expected (source [B, S], target [B, T])"
+    ),
+    "kf.set_transformer()(x)": (
+        "TypeError: wrong batch for a model of sets: got Tensor, expected (elements [B, T, C], marks [B, T], answers "
+        "[B]). Call predict(elements, marks) without answers"
+    ),
+    "model.generate(ids, 3)": (
+        "AttributeError: 'LM' object has no attribute 'generate'; write kf.generate(model, tokens, steps)"
+    ),
+    "model.num_parameters()": (
+        "AttributeError: 'LM' object has no attribute 'num_parameters'; write sum(p.numel() for p in "
+        "model.parameters())"
+    ),
+    "hooked(ids)": ("TypeError: Attention or a hook of it returned a tensor; return out._replace(y=tensor)"),
+    "kf.fit(model, 'text=stdlib', loss_fn=None)": (
+        "TypeError: fit has no keyword 'loss_fn'; fit has AdamW and cross-entropy; docs/pytorch.md has a loop with an "
+        "optimiser and a loss of your own"
+    ),
     "model(input_ids=ids)": "TypeError: LM has no keyword 'input_ids'; use 'batch' instead",
     "kf.fit(model, 'notes.txt', steps=1)": (
         "FileNotFoundError: there is no file or folder notes.txt; give the path of a file or folder, or text=PATH"
@@ -246,7 +413,10 @@ class Shift(kf.Layer):
 
 def misuse() -> list[str]:
     x, ids = torch.randn(2, 4, 8), torch.tensor([[1, 2, 3, 4]])
+    hooked: Any = kf.gpt(d=8, depth=1, heads=2, vocab=10)
+    hooked.body.layers[0].layers[0].register_forward_hook(lambda layer, inputs, out: out.y)
     names: dict[str, Any] = {
+        "hooked": hooked,
         "kf": kf,
         "nn": nn,
         "torch": torch,

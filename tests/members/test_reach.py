@@ -74,6 +74,7 @@ REASONS = {
     "ChunkScore": "PublishedLSH makes it as it reads",
     "Marked": "whoever calls a model from Python marks the tokens of a batch, such as a question's; no data here does",
     "MarkedKeys": "a half of Marked",
+    "PairMask": "whoever calls a layer from Python gives a mask; no member has one",
     "Since": "whoever calls a model from Python says where an episode begins; data here has one in a row",
     "TailKeys": "a half of Tail",
 }

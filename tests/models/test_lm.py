@@ -34,6 +34,30 @@ def small(**keywords: object) -> LM:
     return gpt(**{"d": 16, "depth": 3, "heads": 2, "length": 64, "vocab": 11, **keywords})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("assign", [True, False])
+def test_a_tied_head_stays_tied_if_weights_are_loaded_into_new_tensors(assign: bool) -> None:
+    other, tokens = small(), torch.tensor([[1, 2, 3]])
+    with torch.device("meta"):
+        model = small()
+    model = model if assign else model.to_empty(device="cpu")
+    model.load_state_dict(other.state_dict(), assign=assign)
+    for each in (model, other):
+        torch.optim.SGD(each.parameters(), 1.0).zero_grad()
+        each(tokens).total.backward()
+        torch.optim.SGD(each.parameters(), 1.0).step()
+    torch.testing.assert_close(model(tokens).total, other(tokens).total, rtol=0, atol=0)
+    untied = small(vocab=7)
+    untied.head.weight = torch.nn.Parameter(torch.zeros_like(untied.head.weight))
+    untied.load_state_dict(untied.state_dict())
+    assert untied.head.weight is not untied.embedding.weight
+
+
+def test_integers_of_other_widths_and_other_marks_of_padding_are_the_same_batch() -> None:
+    model, tokens = small(), torch.tensor([[1, 2, 3, 4], [5, 6, -1, -1]])
+    expected = model(tokens).total
+    assert model(tokens.int()).total == expected == model(tokens.where(tokens >= 0, -100)).total
+
+
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many numbers each look of a memo asked for."""

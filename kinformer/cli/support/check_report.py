@@ -103,7 +103,10 @@ def judge_target(target: str, member: str | None, law: list[str] | None, seconds
     if out is not None:
         _save_report(out, report, drawings, growth)
     if not law and all(each.end == "nothing" for each in judged):
-        raise UserError(f"no law applies to the examples of {target}. Add an example that uses the part to EXAMPLES")
+        raise UserError(
+            f"no law applies to the examples of {target}. Add an example that uses the part to EXAMPLES; a model is a "
+            "subclass of kf.Model, such as kf.LM"
+        )
     return FAILED if any(each.is_failure for each in judged) else 0
 
 

@@ -216,6 +216,8 @@ def _join(join: Join, make: Make) -> Forms:
 
 
 def _layer(layer: Layer, make: Make) -> Forms:
+    if not hasattr(layer, "d"):
+        raise AttributeError(f"{type(layer).__name__} has no width d; set self.d in __init__")
     across = any(isinstance(module_part, Attention) and module_part.cross for module_part in layer.modules())
     yield Subject(layer, make, width=layer.d, source=_source(across))
 

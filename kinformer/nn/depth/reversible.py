@@ -18,7 +18,7 @@ from kinformer.core.collected_outputs import Collected
 from kinformer.core.example import Example
 from kinformer.core.function_transforms import first_order
 from kinformer.core.layer import Context, Layer, Out, State
-from kinformer.core.residual_block import Join, ResidualBlock
+from kinformer.core.residual_block import Join, ResidualBlock, make_norms
 from kinformer.core.state import fork, leaves, map_state
 from kinformer.nn.depth.stack import Stack
 from kinformer.nn.norms.layer import LayerNorm
@@ -69,7 +69,7 @@ class Coupled(ResidualBlock):
 
     def __init__(self, *layers: Layer, norm: Callable[[int], nn.Module] = LayerNorm, dropout: float = 0.0):
         joins = [OntoHalf(n % 2, dropout) for n in range(len(layers))]
-        super().__init__(layers, joins, [norm(layer.d) for layer in layers])
+        super().__init__(layers, joins, make_norms(norm, layers))
         self.d *= 2
 
 

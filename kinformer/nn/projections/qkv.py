@@ -80,6 +80,11 @@ class QKV(Projection):
         return self._queries(F.linear(x, *self.matrix("q")), pos)
 
     def keys(self, source: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"]) -> Keys:
+        if source.shape[2] != self.d:
+            raise ValueError(
+                f"the source has shape {list(source.shape)}, expected width d={self.d}; map it to this width by "
+                "nn.Linear"
+            )
         first = self.widths[0]
         projected = F.linear(source, self.qkv.weight[first:], None if self.qkv.bias is None else self.qkv.bias[first:])
         k, v = projected.split(self.widths[1:], -1)

@@ -25,6 +25,7 @@ from kinformer.nn.patterns.image_1d import Image1D
 from kinformer.nn.patterns.image_2d import Image2D
 from kinformer.nn.patterns.marked import Marked, MarkedKeys, MarkedRows
 from kinformer.nn.patterns.own_segment import OwnSegment
+from kinformer.nn.patterns.pair_mask import PairMask
 from kinformer.nn.patterns.pieces import Pieces
 from kinformer.nn.patterns.prefix import Prefix
 from kinformer.nn.patterns.published_random import PublishedRandom
@@ -75,6 +76,12 @@ WRONG = [
     (lambda: OwnSegment(torch.zeros(1, 3, dtype=torch.long), -1), "OwnSegment.n=-1"),
     (lambda: OwnSegment(torch.zeros(1, 3, dtype=torch.long), 1, ("g2x",)), "OwnSegment.pieces='g2x' is not known"),
     (lambda: OwnSegment(torch.zeros(1, 3, dtype=torch.long), 1, "g2l"), "OwnSegment.pieces='g2l' must be a tuple of"),
+    (
+        lambda: PairMask(torch.ones(2, 3, dtype=torch.bool)),
+        r"PairMask.mask is torch.bool of shape \[2, 3\]; give a bool",
+    ),
+    (lambda: PairMask(torch.ones(1, 2, 3)), "PairMask.mask is torch.float32"),
+    (lambda: PairMask("causal"), "PairMask.mask is str; give a bool tensor"),
     (lambda: Pieces(-1), "Pieces.n=-1"),
     (lambda: Pieces(2, l2g="all"), "Pieces.l2g is 'all'; give a pattern"),
     (lambda: Prefix(-1), "Prefix.n=-1"),
