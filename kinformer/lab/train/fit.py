@@ -85,7 +85,7 @@ def fit(
         4. A DataLoader, an iterable of batches, or a function from the step to a batch. A batch is a dict with
         `input_ids` and perhaps `attention_mask` and `labels`, as the collators of transformers make it, or a batch of
         the model. Tokens without attention are not read and have no loss, and a label of -100 has no loss.
-        5. Token ids [N] or [rows, N].
+        5. Token ids [N] or [rows, N], or a list of rows.
         6. A `Data` or `Batches` object.
     minutes, steps: length of the training, in minutes without evaluation or in optimiser steps. Give one of the two.
     out: folder of the run. It holds the last model, the model with the best metric on validation data in `best`,
