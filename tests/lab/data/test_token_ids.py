@@ -38,7 +38,7 @@ def test_rows_of_dicts_with_integers_of_numpy_are_rows() -> None:
     assert as_data(decoder(), rows, batch=2).fingerprint == as_data(decoder(), ROWS).fingerprint
 
 
-@pytest.mark.parametrize("largest", [2**31, 2**32 + 5, 2**63 + 3])
+@pytest.mark.parametrize("largest", [2**31, 2**32 + 5, 2**62])
 def test_an_id_that_needs_more_than_32_bits_is_refused(largest: int) -> None:
     rows = [[1, 2], [3, largest]]
     for data in (rows, numpy.array(rows, numpy.uint64), [{"input_ids": row} for row in rows]):
