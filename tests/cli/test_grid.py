@@ -172,8 +172,15 @@ def test_values_with_commas_have_brackets_and_equal_values_are_one() -> None:
     first = grid.points[0]
     assert len(grid.points) == 4 and first.settings == {"lr": 0.001, "betas": (0.9, 0.95), "schedule": "linear"}
     assert first.keywords == ["window=(2,4)"] and first.record["lr"] == 0.001 and first.record["window"] == "(2,4)"
-    with pytest.raises(UserError, match="--grid has the value 0.001 of lr twice"):
-        parse_grid(["lr=1e-3,0.001"], None, ())
+    for text in ("lr=1e-3,0.001", "dropout=0.10,0.1"):
+        with pytest.raises(UserError, match=r"--grid has the value 0\.(001|1) of (lr|dropout) twice"):
+            parse_grid([text], None, ())
+
+
+def test_a_value_keeps_all_its_digits() -> None:
+    grid = parse_grid(["lr=0.00123456789,0.00123456711,1e-3", "eps=1e-08"], None, ())
+    assert [point.settings["lr"] for point in grid.points] == [0.00123456789, 0.00123456711, 0.001]
+    assert grid.record == {"lr": ["0.00123456789", "0.00123456711", "0.001"], "eps": ["1e-08"]}
 
 
 def test_operations_are_the_same_for_points_of_another_size(place: Path) -> None:
