@@ -9,6 +9,7 @@ from typing import Any
 
 from kinformer.checkpoint.checkpoint import find_conflict
 from kinformer.checkpoint.model_files import BEST, CheckpointError
+from kinformer.core.checks import check_option
 from kinformer.core.keyword_hints import hint_keywords
 from kinformer.core.missing_path import refuse_long_paths
 from kinformer.core.model import Model, display_name
@@ -140,6 +141,9 @@ def fit(
     settings = _settings({"batch": batch, "length": length}, lr=lr, seed=seed, **further)
     budget = _budget(minutes, steps)
     folder = None if out is None else Path(out)
+    if folder is not None and folder.is_file():
+        raise ValueError(f"wrong out: got the file {folder}, expected a folder. Give another out=")
+    check_option("parallel", parallel, Form)
     with (
         processes(parallel) as group,
         group.detect_lost_process(),
