@@ -11,7 +11,7 @@ import pytest
 
 from kinformer.cli.__main__ import run
 from kinformer.cli.support.grid import parse_grid
-from kinformer.cli.support.trials import with_grid
+from kinformer.cli.support.trials import DistinctFolders, with_grid
 from kinformer.lab.errors import UserError
 from kinformer.lab.train.history import History
 from kinformer.lab.train.loop import Training
@@ -114,6 +114,17 @@ def test_a_comparison_of_an_earlier_version_is_resumed(place: Path, capsys: pyte
         assert plan.pop("grid") == ({"lr": ["0.01", "0.1"]} if options else {})
         Path("all/comparison.json").write_text(json.dumps({**plan, "rates": rates}))
         assert run([*words[:-1], "--resume"]) == 0
+
+
+def test_every_point_has_a_folder_of_its_own() -> None:
+    folders = DistinctFolders()
+    patterns = ["pattern=Causal() & Band(8)", "pattern=Causal() & ~Band(8)", "pattern=Causal() | Band(8)"]
+    names = [folders.of("lr=0.1", pattern) for pattern in patterns]
+    assert names[0] == "lr=0.1+pattern=Causal-Band-8" and len(set(names)) == 3
+    assert all(name.startswith(f"{names[0]}-") for name in names[1:])
+    assert [folders.of("lr=0.1", pattern) for pattern in patterns] == names and folders.of() == ""
+    long = [folders.of(*("pattern=" + "é" * 100 for _ in range(3)), word) for word in ("d=1", "d=2")]
+    assert len(set(long)) == 2 and all(len(name.encode()) <= 255 for name in long)
 
 
 def test_a_record_of_rates_is_one_of_a_grid() -> None:
