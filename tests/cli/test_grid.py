@@ -100,7 +100,8 @@ def test_a_grid_is_resumed_and_refuses_another_grid(
     )
     assert run([*compared(BIGRAM, *grid), "--resume", "--tensorboard"]) == 0
     assert len(list(Path("all").glob("bigram/clip=*/tensorboard/events*"))) == 1, "the one that went on"
-    assert "bigram clip=1 (2 of 2): continues from step 2" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "bigram clip=1 (2 of 2): continues from step 2" in said and "1 training of 4 steps each: 0:0" in said
     assert results()["members"][0]["grid"] == results("whole")["members"][0]["grid"]
 
 
