@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kinformer.checkpoint.checkpoint import find_conflict
-from kinformer.checkpoint.model_files import BEST, CheckpointError
+from kinformer.checkpoint.model_files import BEST, METRICS, CheckpointError
 from kinformer.core.checks import check_option
 from kinformer.core.keyword_hints import hint_keywords
 from kinformer.core.missing_path import refuse_long_paths
@@ -208,6 +208,12 @@ def _check_folder(folder: Path, model: Model, resume: bool) -> None:
     if (run.step is None or not resume) and (other := find_conflict(folder, model)) is not None:
         advice = "give another out=, or overwrite=True" + ("" if resume else ", or resume=True to continue it")
         raise ValueError(f"{folder} holds {other}, which would be overwritten; {advice}")
+    metrics = folder / METRICS
+    if run.step is None and metrics.is_file() and metrics.stat().st_size:
+        try:
+            History.read(folder)
+        except ValueError as error:
+            raise ValueError(f"{error}, and would be overwritten; give another out=, or overwrite=True") from error
 
 
 def _advice_for(folder: Path) -> str:

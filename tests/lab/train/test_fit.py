@@ -170,6 +170,16 @@ def test_arguments_without_a_meaning_are_refused(arguments: dict[str, object], m
         fit(tiny.bigram(), tiny.text(), **arguments)  # type: ignore[arg-type]
 
 
+def test_metrics_of_another_program_are_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"loss": 3}\n')
+    for options in ({}, {"resume": True}):
+        with pytest.raises(ValueError, match=r"metrics.jsonl is not a record of a training.*; give another out="):
+            fit(tiny.bigram(), tiny.text(), out=tmp_path, **QUICK, **options)
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"loss": 3}\n'
+    fit(tiny.bigram(), tiny.text(), out=tmp_path, overwrite=True, **QUICK)
+    assert History.read(tmp_path).step == 2
+
+
 def test_an_unknown_form_of_processes_is_refused_in_one_process_too() -> None:
     with pytest.raises(ValueError, match="parallel='fsdp' is not known; choose 'ddp' or 'shard'"):
         unwrap(fit)(tiny.bigram(), tiny.text(), steps=1, parallel="fsdp")
