@@ -18,7 +18,7 @@ EVALUATED = 0.5  # time to evaluate a token, as a fraction of the time to learn 
 
 
 def tell_plan(trials: Sequence[Trial], models: Mapping[str, Any], split: str) -> None:
-    """Print on stderr how many trainings a comparison still has, and how long they and their measurements take.
+    """Print on stderr how many trainings are left, and how long they and their measurements take.
 
     trials: the trainings that are not finished.
     models: the untrained model of each member, by title; the time of a step is measured with it.

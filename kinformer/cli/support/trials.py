@@ -186,7 +186,10 @@ def list_trials(
 
 
 class DistinctFolders:
-    """Names of folders for titles and points; another title with the same readable name gets a hash at its end."""
+    """Names of folders for titles and points of a grid.
+
+    Special characters are left out. If other words had the same name before, or if it is too long, a hash ends it.
+    """
 
     def __init__(self) -> None:
         self._words: dict[str, tuple[str, ...]] = {}
