@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from numbers import Integral
 from typing import Any
 
 import numpy
@@ -111,7 +112,8 @@ def _text_pairs(table: PythonTable, names: Sequence[str], classes: Sequence[str]
     rows, unlabelled, columns = [], 0, {name: _column(table, name) for name in names}
     known = table.label_names or classes if "label" in names else None
     for record in table.named_rows(**columns):
-        if known is not None and isinstance(number := record.fields["label"], int):
+        if known is not None and isinstance(record.fields["label"], Integral):
+            number = int(record.fields["label"])
             if number == UNLABELLED:
                 unlabelled += 1
                 continue

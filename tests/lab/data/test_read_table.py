@@ -57,6 +57,17 @@ def test_numbers_of_validation_rows_are_the_classes_of_the_training_rows() -> No
         as_data(classifier(), table(LABELS), [{"text": "one", "label": 2}])
 
 
+@pytest.mark.parametrize("kind", [int, float, numpy.int64, numpy.float32, numpy.bool_])
+def test_a_label_is_any_number(kind: type) -> None:
+    data = as_data(classifier(), [{"text": text, "label": kind(n)} for text, n in zip(TEXTS, LABELS, strict=True)])
+    assert data.labels == (str(kind(0)), str(kind(1)))
+
+
+def test_an_integer_of_numpy_is_the_number_of_a_class() -> None:
+    data = as_data(classifier(), table(LABELS), [{"text": "one more", "label": numpy.int64(1)}])
+    assert [data.labels[label] for _, label in data.valid] == ["good"]
+
+
 def test_a_class_label_of_pairs_is_not_read() -> None:
     rows = table(LABELS).rename_columns({"text": "source"}).add_column("target", TEXTS[::-1])
     assert len(as_data(transformer(**SIZE, hidden=8), rows).train) > 30

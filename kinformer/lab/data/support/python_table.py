@@ -8,7 +8,6 @@ from typing import Any
 from kinformer.lab.data.support.dataset_rows import DatasetRow, split_roles
 
 READ = 1000  # rows of a data set that are converted at a time
-FORM = 'text=PATH, or Dataset.from_dict({"text": [...]})'
 
 
 @dataclass(frozen=True, eq=False)
