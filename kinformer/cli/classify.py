@@ -63,7 +63,7 @@ def classify(
     encode, names = tokenizer_of_model(model).encode, _chosen_tasks(task_names(model), task)
     with from_user(ValueError, LookupError), print_warnings():
         warn_of_loss(model, rows)
-        tokens = [torch.tensor(encode(row), device=device_of(model)) for row in rows]
+        tokens = [torch.tensor(encode(row), dtype=torch.long, device=device_of(model)) for row in rows]
         answers = [[label_probabilities(model, row, number) for number in names] for row in tokens]
     readable = [row.decode(errors="replace") for row in rows]
     if as_json:

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -24,9 +24,6 @@ from kinformer.cli.options import (
 )
 from kinformer.cli.support import option_checks
 from kinformer.lab.errors import FAILED, from_user
-
-if TYPE_CHECKING:
-    pass
 
 SPLITS = ("train", "valid", "test")
 ALL = "all layers"

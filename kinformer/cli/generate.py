@@ -114,7 +114,8 @@ def generate(
     A model that was trained on images=FOLDER generates pictures and writes them into one file, --out. Exit thresholds
     that `kinformer calibrate` has saved decide how many layers each token uses.
     """
-    _refuse_empty(prompt=prompt, source=source, stop=stop)
+    if stop == "":
+        raise UserError("the stop is empty; give --stop at least one character")
     _refuse_both(prompt=(prompt, prompts), source=(source, sources))
     _refuse_choices(temperature, top_k, top_p, beam, length_penalty)
     if beam > 1 or temperature == 0:
@@ -173,13 +174,6 @@ def generate(
             f"not calibrated: tokens exit early at the threshold that the member sets; `{find}` finds a tested one",
             file=sys.stderr,
         )
-
-
-def _refuse_empty(**texts: str | None) -> None:
-    """Raise UserError for an option whose text is empty."""
-    for name, text in texts.items():
-        if text == "":
-            raise UserError(f"the {name} is empty; give --{name} at least one character")
 
 
 def _refuse_given(readers: str, **options: object) -> None:

@@ -62,8 +62,7 @@ _SYNONYMS = {
     "split": "valid eval_dataset",
     "wandb": "report_to log_with use_wandb",
     "resume": "resume_from_checkpoint",
-    "tokens": "max_new_tokens max_tokens max_length input_ids inputs prompt prompts idx attention_mask "
-    "seq_len",
+    "tokens": "max_new_tokens max_tokens max_length input_ids inputs prompt prompts idx attention_mask seq_len",
     "temperature": "temp",
     "beam": "num_beams beams beam_size beam_width n_beams",
     "field": "text column text_column text_field",

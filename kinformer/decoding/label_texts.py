@@ -25,8 +25,10 @@ def label_probabilities(model: Any, tokens: Int[Tensor, " T"], task: int = 0) ->
     tokens: tokens of the text.
     task: number of the task, for a model of several tasks.
 
-    Errors: ValueError if the probabilities are NaN.
+    Errors: ValueError if the text has no token, or if the probabilities are NaN.
     """
+    if not len(tokens):
+        raise ValueError("cannot label a text without tokens. Give at least one character that the tokenizer keeps")
     of_class = getattr(model, "of_class", None)  # the task of each class, for a model of several tasks
     inputs = [] if of_class is None else [torch.tensor([task], device=tokens.device)]
     with evaluating(model):

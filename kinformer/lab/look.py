@@ -1,7 +1,7 @@
 """look: read a text with a trained model, and return its attention maps and the loss of each token."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from kinformer.attend.executors import reference
 from kinformer.core.attention_output import weights
+from kinformer.core.eval_mode import evaluating
 from kinformer.core.model import Model, display_name
 from kinformer.core.quote import quote
 from kinformer.core.request import Request
@@ -25,7 +26,7 @@ from kinformer.models.support.row_classifier import RowClassifier
 from kinformer.nn.attention import Attention, extras_by_name
 
 LONGEST = 2048  # tokens of a text: a map holds every pair of tokens
-CLOSE = 1e-3  # largest difference by rounding, relative to the largest number of a layer's output
+CLOSE = 1e-3  # largest difference by rounding in float32, relative to the largest number of a layer's output
 READS = ("text", "masked", "labelled")  # kinds of models that read one text
 
 
@@ -46,7 +47,7 @@ class AttentionMaps(NamedTuple):
     unseen: dict[str, str]
 
 
-def look(model: Model, text: str | bytes | Sequence[int] | Int[Tensor, "*B T"]) -> AttentionMaps:
+def look(model: Model, text: str | bytes | Sequence[int] | Mapping[str, Any] | Int[Tensor, "*B T"]) -> AttentionMaps:
     """Read a text with a trained model, and return its attention maps and the loss of each token.
 
     Choose it to see which tokens each head attends to, and which tokens the model did not expect.
@@ -99,13 +100,10 @@ def look(model: Model, text: str | bytes | Sequence[int] | Int[Tensor, "*B T"]) 
         for name, layer in layers.items()
         for part, kept in ((layer, inputs), (layer.aggregation, outputs))
     ]
-    training = model.training
-    model.eval()
     try:
-        with torch.no_grad(), layers_that_read(model, note):
+        with evaluating(model), layers_that_read(model, note):
             tokens, logits = _read(model, tokens)
     finally:
-        model.train(training)
         for hook in hooks:
             hook.remove()
     maps, unseen = dict[str, Tensor](), dict[str, str]()
@@ -126,7 +124,8 @@ def _ids(text: Any, model: Model) -> list[int]:
         raise TypeError(f"look reads one text: got a list of {len(text):,} texts. Call look once for each")
     rows = prompt_rows(text, model)
     if len(rows) != 1 or bool((rows < 0).any()):
-        raise ValueError(f"look reads one row of token ids without padding: got shape {list(rows.shape)}. Give one row")
+        got = f"{len(rows):,} rows" if len(rows) != 1 else "padding"
+        raise ValueError(f"look reads one row of token ids without padding: got {got}. Give one row of real tokens")
     return rows[0].tolist()
 
 
@@ -201,7 +200,9 @@ def _map_of(
         return "the layer is called several times"
     if not calls:
         return f"{name} does not read its keys through `attend`"
-    output = torch.cat(list(outputs), 2)[0].double().cpu()  # one output for each segment
+    output, close = torch.cat(list(outputs), 2)[0].double().cpu(), _tolerance(outputs[0])  # an output for each segment
+    if not bool(output.isfinite().all()):
+        return "its output is not finite"
     last = max(int(max(call.q_pos.max(), call.k_pos.max())) for call in calls)
     tokens = last < count == inputs[0].shape[1] == output.shape[1] and all(
         call.own and int(call.heads.max()) < heads for call in calls
@@ -226,7 +227,7 @@ def _map_of(
         else:
             compared[at] = False  # a few global queries read inputs in place of values
     wrong = (y[:, :count] - output).abs().amax(-1) * compared
-    if wrong.max() > CLOSE * output.abs().max():
+    if wrong.max() > close * output.abs().max():
         return f"{name} changes the output of its attention calls"
     return attention[:, :count, :count].float()
 
@@ -246,9 +247,14 @@ def _reads_single_tokens(layer: Attention, calls: Sequence[_Call], x: Float[Tens
             (call.values - values[call.heads, call.k_pos.clamp_min(0)]).abs().amax(-1)[real].amax()
             for values in fitting
         ]
-        if real.any() and min(differences, default=math.inf) > CLOSE * call.values.abs().max():
+        if real.any() and min(differences, default=math.inf) > _tolerance(x) * call.values.abs().max():
             return False
     return True
+
+
+def _tolerance(x: Tensor) -> float:
+    """The largest relative difference by rounding in the number format of a tensor."""
+    return max(CLOSE, 2 * torch.finfo(x.dtype).eps)
 
 
 def _place(pos: Int[Tensor, "H T"], count: int) -> Int[Tensor, "H T"]:

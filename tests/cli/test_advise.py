@@ -157,6 +157,7 @@ def test_bytes_are_written_as_usual() -> None:
     ("words", "message"),
     [
         (["--memory", "8"], "wrong --memory: got '8', which is 8 bytes. Write 8GB"),
+        (["--memory", "500000"], "which is 500,000 bytes. Give a unit, as in 8GB or 512MB"),
         (["--device", "cuda:99"], "there is no device 'cuda:99' on this machine"),
         (["--precision", "half"], "wrong --precision: got 'half', expected float32, bf16 or fp16"),
     ],

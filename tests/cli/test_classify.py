@@ -81,8 +81,11 @@ def test_what_is_wrong_is_said_in_one_line(
         (["--texts", f"{tmp_path}/none"], "--texts must name a file with one text per line"),
         (["--texts", f"{tmp_path}/lines"], "line 2 of "),
         (["--text", "a" * 65], "64"),
+        (["--text", ""], "the text is empty; give --text at least one character"),
     ):
         fails(capsys, ["classify", where, *words], message)
+    with pytest.raises(ValueError, match="cannot label a text without tokens"):
+        label_probabilities(classifier, torch.tensor([], dtype=torch.long))
     gpt = folder(tmp_path / "gpt", "gpt", length=16)
     fails(capsys, ["classify", gpt, "--text", "a"], "this model reads text data and labels no texts")
     fails(capsys, ["generate", where, "--prompt", "a"], "label texts with `kinformer classify DIR --text")

@@ -224,6 +224,8 @@ def test_a_held_out_file_is_measured_as_a_whole(tmp_path: Path, text: Path, caps
     whole = number(capsys, tmp_path / "run", "--data", f"text={text}", "--split", "whole")
     assert whole["count"] == len(text.read_bytes()) - 1
     assert whole["value"] == pytest.approx(evaluate(model, torch.tensor(list(text.read_bytes())), 64).value)
+    part = number(capsys, tmp_path / "run", "--data", f"text={text}", "--split", "whole", "--bytes", "50")
+    assert part["measured"] == "the first 50 bytes of the whole text"
     assert run(["evaluate", f"{tmp_path}/run", "--data", f"text={text}", "--split", "whole"]) == 0
     said = capsys.readouterr()
     assert "whole" in said.out.splitlines()[1] and said.err == "" and "train, valid" not in said.out

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from kinformer.cli.__main__ import run
-from kinformer.cli.support.foreign_files import foreign_files
+from kinformer.cli.support.foreign_files import foreign_files, refuse_foreign
+from kinformer.lab.errors import UserError
 from tests.cli.test_commands import fails
 
 NOTES = {"a.txt": "a", "best/photo.png": "b", "c.csv": "c", "trainer/train.py": "d"}
@@ -60,6 +61,22 @@ def test_a_file_of_another_program_is_never_replaced(
         in capsys.readouterr().err
     )
     assert (tmp_path / "mine" / name).read_text() == '{"model_type": "llama"}'
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("best/config.json", "{}"), ("metrics.jsonl", '{"loss": 3}\n{}\n'), ("metrics.jsonl", "notes\n")]
+)
+def test_a_file_of_another_program_is_known_by_its_content(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / "best").mkdir()
+    (tmp_path / "best/model.safetensors").touch()
+    assert list(foreign_files(tmp_path)) == []
+    (tmp_path / name).write_text(text)
+    assert list(foreign_files(tmp_path)) == [name.replace("config.json", "")]
+    with pytest.raises(UserError, match="kinformer did not write|was not written by kinformer"):
+        refuse_foreign(tmp_path, overwrite=False, resume=False)
+    if name == "best/config.json":
+        with pytest.raises(UserError, match="best/config.json was not written by kinformer, and --overwrite does not"):
+            refuse_foreign(tmp_path, overwrite=True, resume=False)
 
 
 def test_folders_of_kinformer_are_not_foreign(tmp_path: Path) -> None:

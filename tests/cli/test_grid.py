@@ -11,7 +11,7 @@ import pytest
 
 from kinformer.cli.__main__ import run
 from kinformer.cli.support.grid import parse_grid
-from kinformer.cli.support.trials import with_grid
+from kinformer.cli.support.trials import DistinctFolders, with_grid
 from kinformer.lab.errors import UserError
 from kinformer.lab.train.history import History
 from kinformer.lab.train.loop import Training
@@ -100,7 +100,8 @@ def test_a_grid_is_resumed_and_refuses_another_grid(
     )
     assert run([*compared(BIGRAM, *grid), "--resume", "--tensorboard"]) == 0
     assert len(list(Path("all").glob("bigram/clip=*/tensorboard/events*"))) == 1, "the one that went on"
-    assert "bigram clip=1 (2 of 2): continues from step 2" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "bigram clip=1 (2 of 2): continues from step 2" in said and "1 training of 4 steps each: 0:0" in said
     assert results()["members"][0]["grid"] == results("whole")["members"][0]["grid"]
 
 
@@ -114,6 +115,17 @@ def test_a_comparison_of_an_earlier_version_is_resumed(place: Path, capsys: pyte
         assert plan.pop("grid") == ({"lr": ["0.01", "0.1"]} if options else {})
         Path("all/comparison.json").write_text(json.dumps({**plan, "rates": rates}))
         assert run([*words[:-1], "--resume"]) == 0
+
+
+def test_every_point_has_a_folder_of_its_own() -> None:
+    folders = DistinctFolders()
+    patterns = ["pattern=Causal() & Band(8)", "pattern=Causal() & ~Band(8)", "pattern=Causal() | Band(8)"]
+    names = [folders.of("lr=0.1", pattern) for pattern in patterns]
+    assert names[0] == "lr=0.1+pattern=Causal-Band-8" and len(set(names)) == 3
+    assert all(name.startswith(f"{names[0]}-") for name in names[1:])
+    assert [folders.of("lr=0.1", pattern) for pattern in patterns] == names and folders.of() == ""
+    long = [folders.of(*("pattern=" + "é" * 100 for _ in range(3)), word) for word in ("d=1", "d=2")]
+    assert len(set(long)) == 2 and all(len(name.encode()) <= 255 for name in long)
 
 
 def test_a_record_of_rates_is_one_of_a_grid() -> None:
@@ -172,8 +184,15 @@ def test_values_with_commas_have_brackets_and_equal_values_are_one() -> None:
     first = grid.points[0]
     assert len(grid.points) == 4 and first.settings == {"lr": 0.001, "betas": (0.9, 0.95), "schedule": "linear"}
     assert first.keywords == ["window=(2,4)"] and first.record["lr"] == 0.001 and first.record["window"] == "(2,4)"
-    with pytest.raises(UserError, match="--grid has the value 0.001 of lr twice"):
-        parse_grid(["lr=1e-3,0.001"], None, ())
+    for text in ("lr=1e-3,0.001", "dropout=0.10,0.1"):
+        with pytest.raises(UserError, match=r"--grid has the value 0\.(001|1) of (lr|dropout) twice"):
+            parse_grid([text], None, ())
+
+
+def test_a_value_keeps_all_its_digits() -> None:
+    grid = parse_grid(["lr=0.00123456789,0.00123456711,1e-3", "eps=1e-08"], None, ())
+    assert [point.settings["lr"] for point in grid.points] == [0.00123456789, 0.00123456711, 0.001]
+    assert grid.record == {"lr": ["0.00123456789", "0.00123456711", "0.001"], "eps": ["1e-08"]}
 
 
 def test_operations_are_the_same_for_points_of_another_size(place: Path) -> None:

@@ -144,14 +144,17 @@ def test_it_writes_with_what_was_tuned(setup: Made, capsys: pytest.CaptureFixtur
 def test_what_is_wrong_is_said_in_one_line(
     setup: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    never, other = folder(tmp_path / "never", "transformer_xl"), folder(tmp_path / "other", "transformer_xl", seed=1)
+    never, other = (
+        folder(tmp_path / "never tuned", "transformer_xl"),
+        folder(tmp_path / "other", "transformer_xl", seed=1),
+    )
     masked, elsewhere = folder(tmp_path / "bert", "bert"), tmp_path / "moved"
     measure = ["evaluate", setup.out, *setup.data]
     tune = ["--datastore", str(setup.store), *setup.data]
     fails(
         capsys,
         ["evaluate", never, *setup.data, "--knn"],
-        f"has no {FILE}; tune the kNN-LM first: kinformer knn-lm {never} --datastore STORE",
+        f"has no {FILE}; tune the kNN-LM first: `kinformer knn-lm '{never}' --datastore STORE",
     )
     fails(capsys, ["knn-lm", other, *tune], "the datastore was built with another model")
     fails(capsys, ["knn-lm", masked, *tune], "does not predict the next token")

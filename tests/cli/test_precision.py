@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from kinformer.checkpoint.checkpoint import load
+from kinformer.cli.__main__ import COMMANDS as COMMAND_LINE
 from kinformer.cli.__main__ import run
 from kinformer.cli.support.load_model import DTYPES, load_model, with_autocast
 from kinformer.core.discover import examples, members
@@ -16,11 +17,13 @@ from kinformer.lab.errors import UserError
 from tests.cli.folders import folder
 from tests.cli.test_commands import fails
 
+BUILDING = ("train", "cost", "check")  # commands that build a member, or test it by laws in float64
 COMMANDS = {
     "generate": "{run} --prompt a",
     "evaluate": "{run} --data text=stdlib",
     "read": "{run} {text} --save {text}.state",
     "fill": "{run} --text a_b",
+    "classify": "{run} --text a",
     "forecast": "{run} --data series={text} --out {text}.csv",
     "calibrate": "{run} --data text=stdlib",
     "play": "{run} --env t_maze",
@@ -28,6 +31,15 @@ COMMANDS = {
     "datastore build": "{run} --data text=stdlib --out {text}.store",
     "datastore search": "{text} --prompt a --model {run}",
 }
+
+
+def test_every_command_that_loads_a_model_takes_both() -> None:
+    inside = COMMAND_LINE.commands["datastore"].commands  # type: ignore[attr-defined]
+    every = {**COMMAND_LINE.commands, **{f"datastore {name}": command for name, command in inside.items()}}  # type: ignore[attr-defined]
+    names = {name: {parameter.name for parameter in command.params} for name, command in every.items()}
+    loading = {name for name, parameters in names.items() if "member" in parameters and name not in BUILDING}
+    assert loading == {*COMMANDS}
+    assert all({"device", "precision"} <= names[name] for name in (*loading, *BUILDING) if name != "check")
 
 
 @pytest.fixture

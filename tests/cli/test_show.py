@@ -2,6 +2,8 @@
 
 import inspect
 import re
+import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -239,6 +241,11 @@ def test_own_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert "there is no file or folder none.py" in refused(capsys, "none.py:f")
     (tmp_path / "empty.py").touch()
     assert "defines no public class or function" in refused(capsys, f"{tmp_path}/empty.py")
+    (tmp_path / "my models").mkdir()
+    own = shutil.copy(MEMBERS, tmp_path / "my models/two words.py")
+    out = run_show(capsys, f"{own}:bigram")
+    (command,) = (line.strip() for line in out.splitlines() if "kinformer train" in line)
+    assert shlex.split(command)[:3] == ["kinformer", "train", f"{own}:bigram"]
 
 
 def test_a_member_with_its_keywords(capsys: pytest.CaptureFixture[str]) -> None:

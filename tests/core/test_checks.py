@@ -86,8 +86,7 @@ BAD = [
     ),
     (
         lambda: check_pattern("p", "causal"),
-        "p is 'causal'; give a pattern, such as Causal() & Band(64), without quotes, "
-        "because only members take a text",
+        "p is 'causal'; give a pattern, such as Causal() & Band(64), without quotes, because only members take a text",
     ),
     (lambda: check_pattern("p", Causal), "p is the class Causal; give a pattern, such as Causal() & Band(64)"),
     (lambda: checks.check_unused("on=False", n=(1, 1), m=(2, 1)), "m=2 has no effect with on=False; leave it out"),

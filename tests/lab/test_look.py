@@ -90,8 +90,9 @@ def test_bits_are_the_loss_of_each_token_and_a_masked_model_has_none() -> None:
 def test_a_look_leaves_the_model_as_it_was() -> None:
     model = example("gpt").train()
     hooks = [len(part._forward_hooks) + len(part._forward_pre_hooks) for part in model.modules()]
+    frozen = next(part for part in model.modules() if isinstance(part, nn.Linear)).eval()
     look(model, TEXT)
-    assert model.training
+    assert model.training and not frozen.training
     assert hooks == [len(part._forward_hooks) + len(part._forward_pre_hooks) for part in model.modules()]
 
 
@@ -130,5 +131,24 @@ def test_a_classifier_and_wrong_arguments() -> None:
     }.items():
         with pytest.raises(TypeError, match=message):
             unwrap(look)(*arguments)
-    with pytest.raises(ValueError, match="one row of token ids without padding"):
+    with pytest.raises(ValueError, match="one row of token ids without padding: got 2 rows"):
         look(gpt, torch.tensor([[1, 2], [3, 4]]))
+    with pytest.raises(ValueError, match="one row of token ids without padding: got padding"):
+        look(gpt, {"input_ids": [[1, 2, 3]], "attention_mask": [[1, 1, 0]]})
+
+
+@pytest.mark.parametrize("name", ["gpt", "llama", "longformer_lm", "transformer_xl"])
+def test_a_model_in_bfloat16_has_the_maps_of_its_float32_weights(name: str) -> None:
+    model = example(name)
+    low = look(model.bfloat16(), TEXT)
+    high = look(model.float(), TEXT)
+    assert list(low.maps) == list(high.maps) and not low.unseen
+    for layer, attention in high.maps.items():
+        torch.testing.assert_close(low.maps[layer], attention, atol=0.02, rtol=0)
+
+
+def test_a_layer_with_damaged_weights_has_no_map() -> None:
+    model = example("gpt")
+    with torch.no_grad():
+        model.embedding.weight.fill_(math.nan)
+    assert set(look(model, TEXT).unseen.values()) == {"its output is not finite"}

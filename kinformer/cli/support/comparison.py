@@ -45,6 +45,7 @@ from kinformer.lab.train.guess_level import guess_level
 from kinformer.lab.train.member_fit import check_readable
 from kinformer.lab.train.settings import Settings
 from kinformer.lab.train.startup_decisions import Decisions
+from kinformer.lab.train.training_stages import is_finished
 from kinformer.pages.comparison import save_curves, save_grid
 from kinformer.pages.comparison_results import Results
 from kinformer.pages.report import report
@@ -252,7 +253,9 @@ def prepare_comparison(
             refuse_occupied(trial.folder, models[trial.member], overwrite)
         make_folder(comparison.out)
         start_comparison(comparison.out, comparison.plan, (trial.folder for trial in every))
-    tell_plan(every, models, comparison.split)
+    left = [trial for trial in every if not (comparison.going_on and is_finished(trial.folder, trial.job.budget))]
+    if left:
+        tell_plan(left, models, comparison.split)
     return comparison, costs, every
 
 

@@ -18,14 +18,14 @@ EVALUATED = 0.5  # time to evaluate a token, as a fraction of the time to learn 
 
 
 def tell_plan(trials: Sequence[Trial], models: Mapping[str, Any], split: str) -> None:
-    """Print on stderr how many trainings a comparison has, and how long they and their measurements take.
+    """Print on stderr how many trainings are left, and how long they and their measurements take.
 
-    trials: all trainings.
+    trials: the trainings that are not finished.
     models: the untrained model of each member, by title; the time of a step is measured with it.
     split: the split whose metric is reported.
     """
     first = {trial.member: trial.job for trial in reversed(trials)}
-    speeds = {title: _token_seconds(model, first[title]) for title, model in models.items()}
+    speeds = {title: _token_seconds(models[title], job) for title, job in first.items()}
     training = [_training_seconds(trial.job, speeds[trial.member]) for trial in trials]
     evaluating = [_evaluation_seconds(trial.job, speeds[trial.member]) for trial in trials]
     count = len(trials)
@@ -48,7 +48,7 @@ def _budget_text(trials: Sequence[Trial]) -> str:
     """The budget of each training in words; trainings with the same operations have different numbers of steps."""
     budgets = [trial.job.budget for trial in trials]
     counts = sorted({budget.count for budget in budgets if isinstance(budget, MinuteBudget | StepBudget)})
-    unit = "minutes" if isinstance(budgets[0], MinuteBudget) else "steps"
+    unit = ("minute" if isinstance(budgets[0], MinuteBudget) else "step") + "s" * (counts != [1])
     return " to ".join(f"{count:,g}" for count in dict.fromkeys((counts[0], counts[-1]))) + f" {unit} each"
 
 

@@ -72,7 +72,8 @@ def evaluate_split(
     Returns the score (metric, value and counts) for JSON, and the numbers that the attention heads have learned, by
     layer. Errors: ValueError if the metric is not finite.
     """
-    began, split = monotonic(), PART_OF.get(split, split)
+    began, measured = monotonic(), _measured_part(data, split, limit, reading)
+    split = PART_OF.get(split, split)
     with head_values_by_layer(model) as heads:
         score = score_model(model, data, split, limit, reading)
     width = score.bytes_per_token
@@ -88,7 +89,7 @@ def evaluate_split(
     # with a limit, lanes read the first bytes but the baselines read samples from the whole split
     same = limit is None or reading["lanes"] is None
     levels = data.levels(model, split, reading["length"], limit or sys.maxsize) if same else {}
-    extras = {"others": dict(score.extras), "levels": dict(levels), **_measured_part(data, split, limit, reading)}
+    extras = {"others": dict(score.extras), "levels": dict(levels), **measured}
     in_bytes = isinstance(data, TextData) and score.metric.unit == "bits"  # comparable between tokenizers
     metric = score.metric._replace(per="byte") if in_bytes else score.metric
     learned = {"heads": {name: asdict(by_layer) for name, by_layer in heads.items()}} if heads else {}
@@ -116,11 +117,12 @@ def note_unmeasured(model: Any, data: Any, parts: Iterable[str]) -> None:
 
 def _measured_part(data: Any, split: str, limit: int | None, reading: dict[str, Any]) -> dict[str, str]:
     """A description of the measured bytes of a text; empty if all of the split is measured."""
-    if not isinstance(data, TextData) or limit is None or limit >= data.part(split).bytes:
+    part, name = PART_OF.get(split, split), "the whole text" if split in PART_OF else split
+    if not isinstance(data, TextData) or limit is None or limit >= data.part(part).bytes:
         return {}
     if reading["lanes"] is not None:
-        return {"measured": f"the first {limit:,} bytes of {split}"}
-    return {"measured": data.describe_sample(split, reading["length"], limit)}
+        return {"measured": f"the first {limit:,} bytes of {name}"}
+    return {"measured": data.describe_sample(part, reading["length"], limit).removesuffix(part) + name}
 
 
 def value_of_all_layers(model: Any, data: Any, split: str, limit: int | None, reading: dict[str, Any]) -> float:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kinformer.checkpoint.atomic_files import contents
-from kinformer.checkpoint.model_files import CONFIG, TOKENIZER, WEIGHTS
+from kinformer.checkpoint.model_files import BEST, CONFIG, METRICS, TOKENIZER, WEIGHTS
 from kinformer.core.from_json import from_json
 from kinformer.lab.errors import UserError
 
@@ -15,7 +15,8 @@ OWN = re.compile(
     + r"|metrics\.jsonl|trainer\.safetensors|report\.html|events\.out\.tfevents\..*|run-.*\.wandb"
     r"|(trainer|wandb|exits|knn-lm|phases|comparison|results)\.json|(curves|grid|exits|knn-lm)\.png"
 )
-ENTRY = {CONFIG: "member", "results.json": "members"}  # an entry that such a file of kinformer has
+ENTRY = {CONFIG: "member", "results.json": "members", METRICS: "metric"}  # an entry that such a file of kinformer has
+KEPT = (CONFIG, f"{BEST}/{CONFIG}", "results.json")  # files that --overwrite replaces only if kinformer wrote them
 DEPTH = 3  # of the folders that are searched for such files: MEMBER/SEED/best
 NAMED = 3  # most files that a message names
 
@@ -31,8 +32,8 @@ def refuse_foreign(out: Path, overwrite: bool, resume: bool) -> None:
 
     Hidden files are ignored. Errors: UserError that names up to three of the files.
     """
-    for name, entry in ENTRY.items():
-        if _lacks(out / name, entry):
+    for name in KEPT:
+        if _is_of_another_program(out / name):
             raise UserError(
                 f"{out / name} was not written by kinformer, and --overwrite does not replace foreign files. Give "
                 "another --out"
@@ -61,17 +62,19 @@ def foreign_files(out: Path) -> Iterator[str]:
 
 def _is_own(path: Path, depth: int) -> bool:
     if not path.is_dir():
-        return OWN.fullmatch(path.name) is not None
-    if path.is_symlink() or not depth:
+        return OWN.fullmatch(path.name) is not None and not _is_of_another_program(path)
+    if path.is_symlink() or not depth or any(map(_is_of_another_program, inside := list(path.iterdir()))):
         return False
-    inside = list(path.iterdir())
     return not inside or any(_is_own(child, depth - 1) for child in inside)
 
 
-def _lacks(path: Path, entry: str) -> bool:
-    """True for a file of JSON without an entry that kinformer writes; a damaged file may be one of kinformer's."""
-    try:
-        record = from_json(contents(path))
-    except (OSError, ValueError):
+def _is_of_another_program(path: Path) -> bool:
+    """True for a file without an entry that kinformer's file of this name has; a damaged file may be kinformer's."""
+    if path.name not in ENTRY:
         return False
-    return not (isinstance(record, dict) and entry in record)
+    try:
+        text = contents(path)
+        record = from_json(text.partition(b"\n")[0] if path.name == METRICS and text else text)
+    except (OSError, ValueError):
+        return path.name == METRICS and path.is_file() and path.stat().st_size > 0
+    return not (isinstance(record, dict) and ENTRY[path.name] in record)

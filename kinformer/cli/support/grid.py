@@ -145,8 +145,9 @@ def _parse_axis(option: str, text: str) -> GridAxis:
     if name in FIXED:
         raise UserError(f"a grid cannot vary {name}: {FIXED[name]}. Leave out {option} {name}")
     read = [_read_value(option, name, value) for value in values]
-    for place, value in enumerate(read):
-        if value in read[:place]:
+    known = [value if (number := as_number(value)) is None else number for value in read]
+    for place, value in enumerate(known):
+        if value in known[:place]:
             raise UserError(f"{option} has the value {values[place]} of {name} twice. Give each value once")
     return GridAxis(name, tuple(read))
 
@@ -164,7 +165,12 @@ def _read_value(option: str, name: str, text: str) -> str:
         raise UserError(
             f"wrong {option}: got {text!r} for {name}, expected {kind} separated by commas, such as {EXAMPLE}"
         )
-    return f"{value:g}" if isinstance(value, float) else text if isinstance(value, tuple) else str(value)
+    return _shortest(value) if isinstance(value, float) else text if isinstance(value, tuple) else str(value)
+
+
+def _shortest(value: float) -> str:
+    """A number in as few digits as keep its value."""
+    return short if float(short := f"{value:g}") == value else repr(value)
 
 
 def as_number(text: str) -> float | None:

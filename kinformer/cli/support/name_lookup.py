@@ -21,7 +21,7 @@ from kinformer.cli.support.page import (
     nearest_names,
 )
 from kinformer.cli.support.topics import TOPICS, topic_name
-from kinformer.cli.support.typed_parts import OWN, call_page, called_class, expression_page, own_pages, words_as_call
+from kinformer.cli.support.typed_parts import call_page, called_class, expression_page, own_pages, words_as_call
 from kinformer.core.did_you_mean import ADVICE, find_synonym
 from kinformer.core.discover import has_plugins, kinds, modules, part_files, part_names
 from kinformer.core.keywords import split
@@ -30,6 +30,7 @@ from kinformer.lab.environments.support.make_environment import environment_fold
 from kinformer.lab.errors import UserError, from_user
 
 EXPRESSION = re.compile(r"[(&|~]")
+OWN_PATH = re.compile(r"(?P<file>[^&|(]*\.py)(:(?P<name>[A-Za-z_]\w*))?|(?P<strange>.*\.py)")  # may hold spaces
 FOLDERS = ("exits", "losses", "data", "executors", "search")  # folders whose files have no EXAMPLES
 MENTIONS = 8  # files that are listed because they mention a word
 _named = functools.cache(public_parts)
@@ -47,9 +48,9 @@ def find_pages(name: str, keywords: tuple[str, ...] = ()) -> list[Page] | Topic:
     member = re.fullmatch(r"(?P<name>[a-z]\w*)\((?P<words>.*)\)", name)
     if member and member["name"] in _all_titles():
         return find_pages(member["name"], tuple(word for word in split(member["words"]) if word))
-    match = OWN.fullmatch(name) or (name.endswith(".py") and re.fullmatch(r"(?P<file>.*\.py)(?P<name>)", name))
+    match = OWN_PATH.fullmatch(name)
     if match:
-        return [*own_pages(match["file"], match["name"], keywords)]
+        return [*own_pages(match["file"] or match["strange"], match["name"] or "", keywords)]
     is_name_of_member = name.removeprefix("members/") in _member_names()
     _refuse_numbers_of_member(name)
     call = name if called_class(name) else None if is_name_of_member else words_as_call(name, keywords)

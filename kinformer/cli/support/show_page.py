@@ -299,7 +299,7 @@ def _commands(page: Page) -> Iterator[str]:
     for title, subject in page.main:
         kind = "member" if is_member(subject) else getattr(subject, "kind", None)
         if kind in TRIALS:
-            name = page.heading if is_own_file else title if kind == "member" else page.heading.partition("/")[2]
+            name = quote(page.heading) if is_own_file else title if kind == "member" else page.heading.partition("/")[2]
             folder, data = (title, _data(page)) if kind == "member" else (title.lower(), "")
             line = TRIALS[kind].format(name=name, data=data, folder=folder)
             yield f"\n  kinformer train {line}"

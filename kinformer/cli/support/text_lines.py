@@ -16,8 +16,10 @@ def read_texts(text: str | None, file: Path | None, name: str) -> list[bytes] | 
     file: the file of the option with several texts, such as --prompts.
     name: name of one text in messages, such as "prompt".
 
-    Errors: UserError for a file that cannot be read, and for an empty line.
+    Errors: UserError for an empty text, a file that cannot be read, and an empty line.
     """
+    if text == "":
+        raise UserError(f"the {name} is empty; give --{name} at least one character")
     if text is not None:
         return [os.fsencode(text)]
     if file is None:

@@ -44,13 +44,12 @@ def train_member(
 
     Returns the history (all measurements) of the whole run. Errors: UserError.
     """
-    if resume and RunFolder(folder).step is not None:
+    if resumed := resume and RunFolder(folder).step is not None:
         try:
             done = History.read(folder, RunFolder(folder).state()["metrics"])
         except (ValueError, LookupError, OSError) as error:
             raise UserError(f"{error}; {advice_instead_of_resuming(folder)}") from error
         print(f"{name}: {_resume_text(done, job.budget)}", file=sys.stderr)
-    resumed = resume and RunFolder(folder).step is not None
     with print_warnings(), warn_of_outdated_files(folder), with_advice(advice_instead_of_resuming(folder)):
         with run_loggers(name, model, job, folder, resumed) as log_line:
             return train_until(name, model, job, folder, resume=resume, decisions=decisions, log_line=log_line)

@@ -3,6 +3,7 @@
 In turns, other load of the machine slows down all trainings equally.
 """
 
+import hashlib
 import json
 import math
 import sys
@@ -35,6 +36,7 @@ from kinformer.lab.train.start_record import difference, fingerprint, in_form_of
 from kinformer.lab.train.startup_decisions import Decisions
 
 WRITTEN = (RESULTS, "report.html", "curves.png", "grid.png")
+LONGEST = 200  # bytes of the name of a folder, for which file systems take at most 255
 FIXED = ("measures", "valid_bytes")  # settings that a comparison fixes when it starts
 
 
@@ -171,16 +173,37 @@ def list_trials(
     out: folder of the comparison. If a member has several trainings, each has a subfolder in the member's folder.
     decisions: tested facts about the model of each variant, which set its batches.
     """
-    trainings, members = [], list(members)
+    trainings, members, folders = [], list(members), DistinctFolders()
     several = len({point for _, point, _, _ in members}) > 1
     for title, point, choice, budget in members:
         for seed in range(job.settings.seed, job.settings.seed + seeds):
             words = [*(point.words if several else ()), *([f"seed={seed}"] if seeds > 1 else [])]
             own_job = replace(job, budget=budget, settings=replace(settings_at(job.settings, point), seed=seed))
-            folder = out.joinpath(folder_name(title), "+".join(map(folder_name, words)))
+            folder = out.joinpath(folders.of(title), folders.of(*words))
             tested = decisions.get(variant_of(title, point, job.settings))
             trainings.append(Trial(title, " ".join((title, *words)), choice, own_job, folder, point, tested))
     return trainings
+
+
+class DistinctFolders:
+    """Names of folders for titles and points of a grid.
+
+    Special characters are left out. If other words had the same name before, or if it is too long, a hash ends it.
+    """
+
+    def __init__(self) -> None:
+        self._words: dict[str, tuple[str, ...]] = {}
+
+    def of(self, *words: str) -> str:
+        """Return the name of the folder for some words, the same each time; "" for none.
+
+        words: the words, such as the values of a point of a grid.
+        """
+        name = "+".join(map(folder_name, words))
+        if len(name.encode()) > LONGEST or self._words.setdefault(name, words) != words:
+            mark = hashlib.sha256("\n".join(words).encode()).hexdigest()[:8]
+            name = f"{name.encode()[:LONGEST].decode(errors='ignore')}-{mark}"
+        return name
 
 
 def train_in_turns(

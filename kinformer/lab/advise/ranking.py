@@ -38,7 +38,8 @@ UNITS = {
     "": 1,
     **{f"{letter}{i}B": (1024 if i else 1000) ** n for n, letter in enumerate("KMGT", 1) for i in ("", "I")},
 }
-LEAST_BYTES = 10**6  # fewer bytes without a unit are a number of gigabytes whose unit is forgotten
+LEAST_BYTES = 10**6  # a smaller number without a unit is one whose unit is forgotten
+LIKELY_GIGABYTES = 1024  # below it, the unit is gigabytes
 TRIED, MINUTES = 4, 3  # members of the first comparison, and minutes of each
 
 
@@ -137,7 +138,8 @@ def memory_bytes(text: str | None, device: torch.device | None = None) -> int:
     if parsed is None or unit is None or not (count := int(float(parsed[1]) * unit)):
         raise UserError(f"wrong --memory: got {text!r}, expected a number of bytes above 0, such as 8GB or 512MB")
     if not parsed[3] and count < LEAST_BYTES:
-        raise UserError(f"wrong --memory: got {text!r}, which is {count:,} bytes. Write {text.strip()}GB")
+        advice = f"Write {text.strip()}GB" if count < LIKELY_GIGABYTES else "Give a unit, as in 8GB or 512MB"
+        raise UserError(f"wrong --memory: got {text!r}, which is {count:,} bytes. {advice}")
     return count
 
 

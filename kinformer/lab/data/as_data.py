@@ -1,7 +1,7 @@
 """as_data: the data of a training from what a user passes in Python."""
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -25,7 +25,7 @@ from kinformer.lab.data.support.data_readers import data_readers, form_of
 from kinformer.lab.data.support.data_tokenizer import ids_tokenizer, text_tokenizer
 from kinformer.lab.data.support.epoch_replay import EpochReplay
 from kinformer.lab.data.support.model_batch import TOKEN_KINDS, model_batch
-from kinformer.lab.data.support.python_table import is_dataset, table_of
+from kinformer.lab.data.support.python_table import are_integers, is_dataset, table_of, without_column
 from kinformer.lab.data.token_ids import split_token_ids
 
 BATCH, LENGTH = 16, 256  # the default sizes of batches
@@ -49,7 +49,7 @@ def as_data(
     model: the model, which determines the meaning of tokens, labels and files.
     data: a path or a specification such as "text=PATH"; a data set of the package `datasets`; a DataLoader, or another
         object that can be iterated again and again; batches, or a function from the training step to a batch; a list
-        of texts or of dicts; token ids; or a `Data` or `Batches` object.
+        of texts or of dicts; token ids, also a list of rows; or a `Data` or `Batches` object.
     valid: validation data of the same kind; None takes a part of `data`.
     tokenizer: the tokenizer of texts, or of the token ids; None takes the model's own (`data_tokenizer`).
     batch, length, seed: as in the `Settings` of the training; they are used if rows of token ids are put into batches.
@@ -60,6 +60,8 @@ def as_data(
     if isinstance(data, Data | Batches):
         if valid is not None:
             raise ValueError(f"valid= has no effect on {type(data).__name__}, which brings its own validation data")
+        if isinstance(data, Batches):
+            _refuse_sizes(batch, length)
         return _with_tokenizer(data, tokenizer)
     if type(data).__module__.partition(".")[0] == "pandas":
         raise TypeError(
@@ -68,10 +70,11 @@ def as_data(
         )
     if isinstance(data, str | Path):
         return _read_path(model, data, valid, tokenizer)
-    if (ids := _token_ids(data)) is not None:
+    data, valid = without_column(data), without_column(valid)
+    if (ids := _token_ids(data, "data")) is not None:
         splits: dict[str | None, Any] = {None: ids}
         if valid is not None:
-            splits = {"train": ids, "valid": _token_ids(valid) or _refuse_valid(valid)}
+            splits = {"train": ids, "valid": _token_ids(valid, "valid") or _refuse_valid(valid)}
         return split_token_ids("token ids", splits, ids_tokenizer(model, tokenizer))
     if model.reads not in TOKEN_KINDS and is_dataset(data):
         raise ValueError(
@@ -85,8 +88,7 @@ def as_data(
                 "without streaming=True"
             )
         return read_table(model, table, valid_table, batch or BATCH, length or LENGTH, seed, tokenizer)
-    if given := [name for name, value in {"batch": batch, "length": length}.items() if value is not None]:
-        raise ValueError(f"{given[0]}= has no effect on batches that are ready, such as a DataLoader's. Leave it out")
+    _refuse_sizes(batch, length)
     with torch.random.fork_rng(devices=[]):  # a loader that shuffles draws random numbers
         torch.manual_seed(seed)
         return _with_tokenizer(_batches(model, data, valid, seed), tokenizer)
@@ -99,6 +101,11 @@ def _with_tokenizer(data: Data | Batches, tokenizer: Any) -> Data | Batches:
     if isinstance(data, Data):
         raise ValueError(f"tokenizer= has no effect on {type(data).__name__}, whose tokens are made. Leave it out")
     return replace(data, tokenizer=tokenizer)
+
+
+def _refuse_sizes(batch: int | None, length: int | None) -> None:
+    if given := [name for name, value in {"batch": batch, "length": length}.items() if value is not None]:
+        raise ValueError(f"{given[0]}= has no effect on batches that are ready, such as a DataLoader's. Leave it out")
 
 
 def _refuse_valid(valid: Any) -> NoReturn:
@@ -140,13 +147,17 @@ def _read_path(model: Model, data: str | Path, valid: Any, tokenizer: Any) -> Da
 # Token ids -----------------------------------------------------------------------------------------------------------
 
 
-def _token_ids(data: Any) -> list[numpy.ndarray] | None:
-    """Return the rows of a tensor or array of token ids, [N] or [rows, N]; None for other data."""
+def _token_ids(data: Any, name: str) -> list[numpy.ndarray] | None:
+    """Return rows of token ids from a list of them, or from a list, tensor or array [N] or [rows, N]; else None."""
+    if isinstance(data, list | tuple) and data:
+        if are_integers(data):
+            return [numpy.array(data)]
+        return [numpy.array(row) for row in data if row] if all(map(are_integers, data)) else None
     if not isinstance(data, Tensor | numpy.ndarray):
         return None
     ids = data.detach().cpu().numpy() if isinstance(data, Tensor) else data
     if ids.ndim not in (1, 2) or not numpy.issubdtype(ids.dtype, numpy.integer):
-        raise ValueError(f"data is {quote(data)}, expected token ids: integers [N], or [rows, N]. Or give {EXPECTED}")
+        raise ValueError(f"{name} is {quote(data)}, expected token ids: integers [N], or [rows, N]. Or give {EXPECTED}")
     return [ids] if ids.ndim == 1 else list(ids)
 
 
@@ -162,7 +173,7 @@ def _batches(model: Model, data: Any, valid: Any, seed: int) -> Batches:
             raise ValueError("data is a function of the step, which leaves no validation data. Give valid=[BATCH, ...]")
         return Batches(lambda step: convert(data(step)), of_valid)
     items = _iterated(model, data, "data")
-    if isinstance(data, list | tuple) or iter(data) is data:  # batches in memory, or a generator, which ends
+    if isinstance(data, list | tuple | Iterator):  # batches in memory, or a generator, which ends
         return Batches([convert(item) for item in items], of_valid)
     _refuse_own_share(data)
     if of_valid is None:

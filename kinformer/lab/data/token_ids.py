@@ -15,7 +15,7 @@ from kinformer.lab.data.support.text_sources import FEW
 from kinformer.lab.data.support.train_valid_test import NAMES, TEST, VALID, split_of
 from kinformer.lab.data.text import TextData
 
-BYTES = 256  # tokens of a model of bytes
+LARGEST = 2**31 - 1  # ids are stored in 32 bits
 
 
 def per_token(metric: Metric) -> Metric:
@@ -60,7 +60,7 @@ def split_token_ids(
     splits: the rows of "train", "valid" and "test", and under None the rows that are still to be split.
     tokenizer: the tokenizer of the model, if it is known.
 
-    Errors: ValueError if there are no tokens, or if an id is negative.
+    Errors: ValueError if there are no tokens, or if an id is negative or needs more than 32 bits.
     """
     lots: dict[str, list[Row]] = {split: [row for row in splits.get(split, ()) if len(row)] for split in NAMES}
     rest = [row for row in splits.get(None, ()) if len(row)]
@@ -72,6 +72,8 @@ def split_token_ids(
         raise ValueError(f"{name} has no token ids for training; give more rows")
     if (least := min(int(row.min()) for rows in lots.values() for row in rows)) < 0:
         raise ValueError(f"{name} has the token id {least}, expected 0 or more; leave padding out by attention_mask")
+    if (most := max(int(row.max()) for rows in lots.values() for row in rows)) > LARGEST:
+        raise ValueError(f"{name} has the token id {most:,}, expected at most {LARGEST:,}. Correct the ids")
     several = sum(map(len, lots.values())) > len(NAMES)
     begins = {split: _starts(rows) for split, rows in lots.items()} if several else {}
     counts = ", ".join(f"{sum(map(len, lots[split])):,} tokens in {split}" for split in NAMES if lots[split])

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,7 @@ class KnnLMSettings:
         try:
             settings = from_json(path.read_bytes())
         except FileNotFoundError as error:
-            tune = f"kinformer knn-lm {folder} --datastore STORE --data text=PATH"
+            tune = f"`kinformer knn-lm {shlex.quote(str(folder))} --datastore STORE --data text=PATH`"
             raise DatastoreError(f"{folder} has no {FILE}; tune the kNN-LM first: {tune}") from error
         except OSError as error:
             raise DatastoreError(f"cannot read {path}: {error.strerror}") from error

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from kinformer.checkpoint.checkpoint import find_conflict
-from kinformer.checkpoint.model_files import BEST, CheckpointError
+from kinformer.checkpoint.model_files import BEST, METRICS, CheckpointError
+from kinformer.core.checks import check_option
 from kinformer.core.keyword_hints import hint_keywords
 from kinformer.core.missing_path import refuse_long_paths
 from kinformer.core.model import Model, display_name
@@ -86,7 +87,7 @@ def fit(
         4. A DataLoader, an iterable of batches, or a function from the step to a batch. A batch is a dict with
         `input_ids` and perhaps `attention_mask` and `labels`, as the collators of transformers make it, or a batch of
         the model. Tokens without attention are not read and have no loss, and a label of -100 has no loss.
-        5. Token ids [N] or [rows, N].
+        5. Token ids [N] or [rows, N], or a list of rows.
         6. A `Data` or `Batches` object.
     minutes, steps: length of the training, in minutes without evaluation or in optimiser steps. Give one of the two.
     out: folder of the run. It holds the last model, the model with the best metric on validation data in `best`,
@@ -143,6 +144,9 @@ def fit(
     settings = _settings({"batch": batch, "length": length}, lr=lr, seed=seed, **further)
     budget = _budget(minutes, steps)
     folder = None if out is None else Path(out)
+    if folder is not None and folder.is_file():
+        raise ValueError(f"wrong out: got the file {folder}, expected a folder. Give another out=")
+    check_option("parallel", parallel, Form)
     with (
         processes(parallel) as group,
         group.detect_lost_process(),
@@ -207,6 +211,12 @@ def _check_folder(folder: Path, model: Model, resume: bool) -> None:
     if (run.step is None or not resume) and (other := find_conflict(folder, model)) is not None:
         advice = "give another out=, or overwrite=True" + ("" if resume else ", or resume=True to continue it")
         raise ValueError(f"{folder} holds {other}, which would be overwritten; {advice}")
+    metrics = folder / METRICS
+    if run.step is None and metrics.is_file() and metrics.stat().st_size:
+        try:
+            History.read(folder)
+        except ValueError as error:
+            raise ValueError(f"{error}, and would be overwritten; give another out=, or overwrite=True") from error
 
 
 def _advice_for(folder: Path) -> str:

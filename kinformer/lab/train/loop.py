@@ -17,9 +17,10 @@ from kinformer.lab.data.data import Data, Stream
 from kinformer.lab.data.data_fits_model import open_stream
 from kinformer.lab.data.lanes import Lanes
 from kinformer.lab.data.resumable_stream import ResumableStream, StepError
+from kinformer.lab.data.support.data_tokenizer import BYTES
 from kinformer.lab.data.support.state_tensors import restore_state, state_tensors
 from kinformer.lab.data.text import TextData
-from kinformer.lab.data.token_ids import BYTES, per_token
+from kinformer.lab.data.token_ids import per_token
 from kinformer.lab.train.budget import Budget
 from kinformer.lab.train.distributed import SingleProcess
 from kinformer.lab.train.evaluate import Measurement, evaluate, evaluate_batches, settle_measuring

@@ -63,4 +63,6 @@ def check_installed(package: str, option: str) -> None:
     option: name of the extra of kinformer that installs it, and of the option that needs it.
     """
     if find_spec(package) is None:
-        raise ImportError(f"{package} is not installed; pip install 'kinformer[{option}]', or leave out --{option}")
+        raise ImportError(
+            f"{package} is not installed; pip install 'kinformer[{option}]', or leave out the option {option}"
+        )

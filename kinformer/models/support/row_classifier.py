@@ -14,7 +14,7 @@ from kinformer.core.mechanism import NoState
 from kinformer.core.model import ACCURACY
 from kinformer.core.pooler import Pooler
 from kinformer.core.token_positions import context_of_tokens
-from kinformer.core.vocabulary import check_token_rows
+from kinformer.core.vocabulary import check_below, check_token_rows
 from kinformer.models.support.row_encoder import Encoder
 from kinformer.nn.poolers.mean import MeanPooler
 
@@ -66,7 +66,10 @@ class RowClassifier(Encoder):
         tokens: rows of tokens.
         targets: class of each row.
         progress: progress of the training, from 0 to 1.
+
+        Errors: IndexError for a class that the model does not have.
         """
+        check_below(targets, out.y.shape[-1], "class", "make classes larger")
         nll, sums = F.cross_entropy(out.y, targets.long()), sum_over_layers(out.aux, tokens >= 0)
         return Loss(
             weighted_loss(nll, sums, self.penalties, progress), {"nll": nll, **sums}, None, out.stats, len(targets)

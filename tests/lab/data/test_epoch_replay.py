@@ -56,6 +56,20 @@ def test_an_object_without_a_length_is_iterated_again() -> None:
     assert taken(EpochReplay(Endless(), 0), *range(5), 2) == [[1], [2], [1], [2], [1], [1]]
 
 
+@pytest.mark.parametrize("count", [3, 5, 7])
+def test_a_loader_whose_length_is_wrong_gives_the_same_batches_after_a_resume(count: int) -> None:
+    class Loader:
+        def __len__(self) -> int:
+            return 5
+
+        def __iter__(self):  # type: ignore[no-untyped-def]
+            return iter([torch.tensor([n])] for n in range(count))
+
+    whole = taken(EpochReplay(Loader(), 0), *range(16))
+    assert whole == [taken(EpochReplay(Loader(), 0), step)[0] for step in range(16)]
+    assert whole[:5] == [[n % count] for n in range(5)]
+
+
 def test_a_loader_without_batches_is_refused() -> None:
     with pytest.raises(ValueError, match="the loader of the training data has no batch"):
         EpochReplay(loader(2, drop_last=True), 0)(0)

@@ -140,6 +140,19 @@ def test_columns_that_say_nothing_new_are_left_out() -> None:
     assert model_batch({"input_ids": [[1, 2], [3, 4]]}, "text").tolist() == ids.tolist()
 
 
+def test_the_class_of_a_row_is_no_label_of_its_tokens() -> None:
+    ids, label = torch.tensor([[1, 2], [3, 4]]), torch.tensor([0, 1])
+    for reads in ("text", "masked"):
+        assert torch.equal(model_batch({"input_ids": ids, "label": label}, reads), ids)
+    assert torch.equal(model_batch({"input_ids": ids, "labels": None, "label": label}, "labelled")[1], label)
+
+
+def test_a_class_that_a_classifier_does_not_have_is_refused() -> None:
+    model = bert_classifier(**SIZE, classes=2)
+    with pytest.raises(IndexError, match="class 2 is out of range, expected 0 to 1; make classes larger"):
+        model(model_batch(padded(ROWS) | {"labels": torch.tensor([0, 2, 1, 1])}, "labelled"))
+
+
 # Refusals ------------------------------------------------------------------------------------------------------------
 
 IDS = torch.tensor([[1, 2, 3], [4, 5, 6]])
@@ -159,6 +172,20 @@ WRONG = [
         "labelled",
         "the labels of a classifier must be one whole number for each of 2",
     ),
+    (
+        {"input_ids": IDS, "labels": torch.tensor([0, -1])},
+        "labelled",
+        "the labels hold -1, expected 0 or more, or -100",
+    ),
+    ({"input_ids": IDS, "labels": IDS - 2}, "masked", "the labels hold -1, expected 0 or more, or -100 for no loss"),
+    (
+        {"input_ids": [[1, 2], [3]]},
+        "text",
+        r"input_ids must be numbers, in rows of one length: got \[\[1, 2\], \[3\]\]",
+    ),
+    ({"input_ids": IDS, "position_ids": "ab"}, "text", "position_ids must be numbers, in rows of one length: got 'ab'"),
+    (b"a text", "text", r"a batch must hold tensors, such as token ids \[B, T\]: got b'a text'"),
+    ([1, "a"], "masked", r"a batch must hold tensors, such as token ids \[B, T\]: got \[1, 'a'\]"),
     ((IDS, IDS), "text", "a second tensor that is not the first one shifted by one"),
     ((IDS, IDS[:, :2]), "text", "must be tokens and next tokens .* of equal shape"),
 ]

@@ -1,6 +1,7 @@
 """fit: from Python, any model; what it refuses before the first step."""
 
 import json
+from inspect import unwrap
 from pathlib import Path
 
 import pytest
@@ -165,11 +166,27 @@ def test_what_cannot_go_on_is_refused() -> None:
         ({"steps": 1, "accumulate": 17}, "wrong accumulate: got 17, expected at most 16, the rows of a batch"),
         ({"steps": 0}, "wrong number of steps: got 0, expected at least 1"),
         ({"steps": 1, "batch": 0}, "wrong batch: got 0, expected at least 1"),
+        ({"steps": 1, "out": __file__}, "wrong out: got the file .*test_fit.py, expected a folder. Give another out="),
     ],
 )
 def test_arguments_without_a_meaning_are_refused(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(TypeError if "no keyword" in message else ValueError, match=message):
         fit(tiny.bigram(), tiny.text(), **arguments)  # type: ignore[arg-type]
+
+
+def test_metrics_of_another_program_are_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"loss": 3}\n')
+    for options in ({}, {"resume": True}):
+        with pytest.raises(ValueError, match=r"metrics.jsonl is not a record of a training.*; give another out="):
+            fit(tiny.bigram(), tiny.text(), out=tmp_path, **QUICK, **options)
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"loss": 3}\n'
+    fit(tiny.bigram(), tiny.text(), out=tmp_path, overwrite=True, **QUICK)
+    assert History.read(tmp_path).step == 2
+
+
+def test_an_unknown_form_of_processes_is_refused_in_one_process_too() -> None:
+    with pytest.raises(ValueError, match="parallel='fsdp' is not known; choose 'ddp' or 'shard'"):
+        unwrap(fit)(tiny.bigram(), tiny.text(), steps=1, parallel="fsdp")
 
 
 def test_data_that_a_model_does_not_read_is_refused() -> None:

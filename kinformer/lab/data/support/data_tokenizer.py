@@ -8,7 +8,7 @@ from kinformer.checkpoint.unknown_tokenizer import UnknownTokenizer
 from kinformer.core.model import Model, display_name
 from kinformer.lab.data.support.model_batch import TOKEN_KINDS
 
-BYTE_VOCABULARY = 256  # tokens of a model of bytes
+BYTES = 256  # tokens of a model of bytes
 
 
 def text_tokenizer(model: Model, tokenizer: Any = None) -> Tokenizer | None:
@@ -45,7 +45,7 @@ def ids_tokenizer(model: Model, tokenizer: Any = None) -> Tokenizer | None:
     """
     if tokenizer is not None or _is_trained(model):
         return text_tokenizer(model, tokenizer)
-    return None if getattr(model, "vocab", None) == BYTE_VOCABULARY else UnknownTokenizer()
+    return None if getattr(model, "vocab", None) == BYTES else UnknownTokenizer()
 
 
 def _is_trained(model: Model) -> bool:

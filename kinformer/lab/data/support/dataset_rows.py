@@ -45,6 +45,8 @@ class DatasetRow(NamedTuple):
             others = suggest_names(field, map(str, self.fields))
             raise ValueError(f"{self.place} has no field {field!r}{others}. Add ,{option}=NAME to the data")
         value = self.fields[field]
+        if getattr(value, "ndim", 1) == 0:  # a number of numpy or PyTorch
+            value = value.item()
         if isinstance(value, bool | int | float):
             value = str(value)
         if not isinstance(value, str):

@@ -12,7 +12,7 @@ class EpochReplay:
 
     After the last batch it begins again. The loader draws its random numbers, such as the order of an epoch, from a
     seed and the number of the epoch. They do not change other random numbers. A loader with its own generator, or
-    with data that changes, is not repeatable.
+    with data that changes, is not repeatable. Neither is one that draws random numbers of Python or NumPy.
 
     loader: an object that can be iterated any number of times.
     seed: the seed.
@@ -38,7 +38,7 @@ class EpochReplay:
     def _skip_epochs(self, step: int) -> None:
         """Begin with the epoch of the step, if its number is known."""
         size = _length(self.loader)
-        if size and step // size > max(self._epoch, 0):
+        if size and step // size > max(self._step, 0) // size:
             self._epoch, self._step, self._batches = step // size - 1, step // size * size - 1, iter(())
 
     def _advance(self) -> None:

@@ -1,17 +1,18 @@
 """model_batch: a model's own batch from a batch of another library, such as transformers."""
 
 from collections.abc import Mapping
+from numbers import Number
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from kinformer.core.batch import TokenBatch
+from kinformer.core.quote import quote
 
 IGNORED = -100  # the label of a token without a loss, in PyTorch and in transformers
 TEXT = ("text", "masked")  # kinds of model input whose batch is a tensor of tokens
 TOKEN_KINDS = (*TEXT, "pairs", "labelled")  # kinds of model input that are made of tokens
-READ = ("input_ids", "attention_mask", "labels", "label")
 LABELS = ("target", "targets", "label_ids")  # names of labels in other libraries
 # columns of transformers that would change the result, so that leaving them out would be wrong
 CHANGING = ("position_ids", "token_type_ids", "inputs_embeds", "decoder_input_ids", "decoder_attention_mask")
@@ -36,6 +37,9 @@ def model_batch(batch: Any, reads: str) -> Any:
     """
     if isinstance(batch, Mapping):
         return _from_columns(batch, reads)
+    first = batch[0] if isinstance(batch, list | tuple) and batch else batch
+    if reads in TOKEN_KINDS and (first is None or isinstance(first, str | bytes | Number)):
+        raise ValueError(f"a batch must hold tensors, such as token ids [B, T]: got {quote(batch)}. Convert it")
     if not isinstance(batch, tuple | list) or hasattr(batch, "_fields"):
         return batch
     if len(batch) == 1:
@@ -50,7 +54,7 @@ def _from_columns(columns: Mapping[str, Any], reads: str) -> Any:
     if "input_ids" not in columns:
         raise ValueError(f"the batch has no input_ids: got the columns {_list(columns)}; name the tokens input_ids")
     for name in CHANGING:
-        if (column := columns.get(name)) is not None and not _has_no_effect(name, torch.as_tensor(column)):
+        if (column := columns.get(name)) is not None and not _has_no_effect(name, _as_tensor(name, column)):
             raise ValueError(f"the batch has {name}, which this model does not read; leave the column out")
     tokens = _rows("input_ids", columns["input_ids"])
     if (mask := columns.get("attention_mask")) is not None:
@@ -59,7 +63,8 @@ def _from_columns(columns: Mapping[str, Any], reads: str) -> Any:
         tokens = torch.where(mask != 0, tokens, -1)
     if other := next((name for name in LABELS if name in columns), None):
         raise ValueError(f"the batch has a column {other}, which is not read; name the labels labels, or leave it out")
-    labels = columns.get("labels", columns.get("label"))
+    names = ("labels", "label") if reads == "labelled" else ("labels",)  # the class of a row is no label of its tokens
+    labels = next((columns[name] for name in names if columns.get(name) is not None), None)
     if labels is None:
         if reads in TEXT:
             return tokens
@@ -67,8 +72,9 @@ def _from_columns(columns: Mapping[str, Any], reads: str) -> Any:
             f"the batch has no labels: got the columns {_list(columns)}, but a model of {reads} needs them"
         )
     if reads == "labelled":
-        return tokens, _classes(torch.as_tensor(labels), tokens)
+        return tokens, _classes(_as_tensor("labels", labels), tokens)
     labels = _rows("labels", labels)
+    _refuse_negative(labels)
     if reads == "pairs":
         return tokens, torch.where(labels == IGNORED, -1, labels)
     _check_shape("labels", labels, tokens)
@@ -124,19 +130,33 @@ def _rows(name: str, value: Any) -> Tensor:
             f"{name} is a list of tensors, one for each position. Call dataset.set_format('torch') before the "
             "DataLoader, or use a collator that pads"
         )
-    rows = torch.as_tensor(value)
+    rows = _as_tensor(name, value)
     if rows.dim() != 2 or rows.is_floating_point():
         raise ValueError(f"{name} must be integers [B, T], got {rows.dtype} of shape {list(rows.shape)}")
     return rows.long()
 
 
+def _as_tensor(name: str, value: Any) -> Tensor:
+    try:
+        return torch.as_tensor(value)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise ValueError(f"{name} must be numbers, in rows of one length: got {quote(value)}. Pad the rows") from error
+
+
 def _classes(labels: Tensor, tokens: Tensor) -> Tensor:
+    """Return the class of each row, after a check."""
     if labels.dim() != 1 or len(labels) != len(tokens) or labels.is_floating_point():
         raise ValueError(
             f"the labels of a classifier must be one whole number for each of {len(tokens)} rows, got {labels.dtype} "
             f"of shape {list(labels.shape)}"
         )
+    _refuse_negative(labels)
     return labels.long()
+
+
+def _refuse_negative(labels: Tensor) -> None:
+    if (wrong := labels[(labels < 0) & (labels != IGNORED)]).numel():
+        raise ValueError(f"the labels hold {int(wrong[0])}, expected 0 or more, or {IGNORED} for no loss. Replace it")
 
 
 def _check_shape(name: str, column: Tensor, tokens: Tensor) -> None:

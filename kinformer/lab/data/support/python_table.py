@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 from kinformer.lab.data.support.dataset_rows import DatasetRow, split_roles
 
 READ = 1000  # rows of a data set that are converted at a time
-FORM = 'text=PATH, or Dataset.from_dict({"text": [...]})'
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +71,15 @@ def is_dataset(data: Any) -> bool:
     return any(base.__module__.partition(".")[0] == "datasets" for base in type(data).__mro__)
 
 
+def without_column(data: Any) -> Any:
+    """Return the values of a column of a data set, such as `dataset["text"]`, as a list; other data stays.
+
+    data: the data that a user passes.
+    """
+    is_column = is_dataset(data) and {base.__name__ for base in type(data).__mro__} & {"Column", "IterableColumn"}
+    return list(data) if is_column else data
+
+
 def table_of(data: Any) -> PythonTable | None:
     """Return the table of a data set, or of a list of texts or of dicts; None for other data.
 
@@ -85,8 +94,6 @@ def table_of(data: Any) -> PythonTable | None:
     if not is_dataset(data):
         return None
     classes = {base.__name__ for base in type(data).__mro__}
-    if classes & {"Column", "IterableColumn"}:  # dataset["text"]
-        return _table_of_list(list(data))
     splits: dict[Any, Any] = dict(data) if classes & {"DatasetDict", "IterableDatasetDict"} else {None: data}
     first_rows = [next(iter(rows), None) for rows in splits.values()]
     if not splits or None in first_rows:
@@ -109,7 +116,7 @@ def _table_of_list(data: Sequence[Any]) -> PythonTable | None:
     """Return the table of texts, or of dicts with one row each; None for a list of batches."""
     if all(isinstance(row, str) for row in data):
         return PythonTable("list of texts", {None: [{"text": row} for row in data]}, ("text",))
-    if not all(isinstance(row, Mapping) and _is_row(row) for row in data):
+    if not all(isinstance(row, Mapping) for row in data) or not any(map(_is_row, data)):
         return None
     columns = tuple(data[0])
     for number, row in enumerate(data, 1):
@@ -125,4 +132,12 @@ def _is_row(row: Mapping[str, Any]) -> bool:
     tokens = row.get("input_ids")
     if tokens is None:
         return any(isinstance(value, str) for value in row.values())
-    return tokens.ndim == 1 if hasattr(tokens, "ndim") else all(isinstance(token, int) for token in tokens)
+    return tokens.ndim == 1 if hasattr(tokens, "ndim") else are_integers(tokens)
+
+
+def are_integers(values: Any) -> bool:
+    """Return True for a list or tuple of integers, also of numpy's.
+
+    values: any value.
+    """
+    return isinstance(values, list | tuple) and all(isinstance(value, Integral) for value in values)

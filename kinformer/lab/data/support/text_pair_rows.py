@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from kinformer.checkpoint.atomic_files import digest, existing_path
 from kinformer.checkpoint.decompress import lines
-from kinformer.lab.data.support.dataset_rows import hugging_face, is_json_lines, json_lines
+from kinformer.lab.data.support.dataset_rows import DatasetRow, hugging_face, is_json_lines, json_lines
 from kinformer.lab.data.support.split_duplicates import count_copies
 from kinformer.lab.data.support.train_valid_test import TEST, VALID
 
@@ -51,9 +51,7 @@ def _rows(kind: str, where: str, names: tuple[str, str], fields: tuple[str, str]
             else json_lines(existing_path(where, advice))
         )
         for record in records:
-            texts = (record.value_bytes(fields[0], names[0]), record.value_bytes(fields[1], names[1]))
-            _refuse_empty(texts, names, record.place)
-            yield TextPairRow(record.place, texts, record.split)
+            yield TextPairRow(record.place, checked_texts(record, fields, names), record.split)
         return
     advice = f"write {kind}=FILE.tsv"
     path = existing_path(where, advice)
@@ -84,7 +82,21 @@ def refuse_fields(kind: str, files: Sequence[str], **fields: str) -> None:
                 raise ValueError(f"{name}={value} has no effect on {kind}: it holds no JSON lines; leave it out")
 
 
-def _refuse_empty(texts: tuple[bytes, bytes], names: tuple[str, str], place: str) -> None:
+def checked_texts(record: DatasetRow, fields: Sequence[str], names: Sequence[str]) -> tuple[bytes, bytes]:
+    """Return the two texts of a row with named fields.
+
+    record: the row.
+    fields: names of the fields of both texts.
+    names: words for them in messages.
+
+    Errors: ValueError, in one line, for a field that is missing, empty or not a text.
+    """
+    texts = (record.value_bytes(fields[0], names[0]), record.value_bytes(fields[1], names[1]))
+    _refuse_empty(texts, names, record.place)
+    return texts
+
+
+def _refuse_empty(texts: tuple[bytes, bytes], names: Sequence[str], place: str) -> None:
     for name, text in zip(names, texts, strict=True):
         if not text:
             raise ValueError(f"{place} has an empty {name}; give both sides at least one character")
