@@ -386,17 +386,6 @@ def has_integer_dtype(pos: Tensor) -> bool:
     return pos.dtype in (torch.int8, torch.int16, torch.int32, torch.int64)
 
 
-def check_in_order(ctx: Context, name: str, instead: str = "") -> None:
-    """Raise ValueError if `ctx.run` does not promise tokens in the order of their positions.
-
-    name: name, in the message, of the layer that takes the order in the tensor as time.
-    instead: further advice at the end of the message.
-    """
-    if not ctx.run:
-        advice = f"number tokens consecutively and pass Context(pos, run=True){instead}"
-        raise ValueError(f"{name} needs the tokens in the order of their positions; {advice}")
-
-
 def make_state_spec(module: nn.Module, batch: int, length: int, dtype: Dtype, device: Device) -> StateSpec:
     """Return the size, dtype and device of a decoding state of `module`.
 

@@ -103,3 +103,14 @@ def next_positions(now: Int[Tensor, " B"], pos: Int[Tensor, "B T"]) -> Int[Tenso
     pos: positions of the chunk, -1 at padding; there may be none.
     """
     return torch.maximum(now, pos.amax(1) + 1) if pos.shape[1] else now
+
+
+def check_in_order(ctx: Context, name: str, instead: str = "") -> None:
+    """Raise ValueError if `ctx.run` does not promise tokens in the order of their positions.
+
+    name: name, in the message, of the layer that takes the order in the tensor as time.
+    instead: further advice at the end of the message.
+    """
+    if not ctx.run:
+        advice = f"number tokens consecutively and pass Context(pos, run=True){instead}"
+        raise ValueError(f"{name} needs the tokens in the order of their positions; {advice}")

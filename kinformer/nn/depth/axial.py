@@ -10,9 +10,10 @@ from torch.nn import functional as F
 import kinformer as kf
 from kinformer.core.checks import check_at_least, check_optional_part, check_part
 from kinformer.core.example import Example
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, check_in_order, make_state_spec
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, make_state_spec
 from kinformer.core.position import Position
 from kinformer.core.sublayer_names import add_prefix
+from kinformer.core.token_positions import check_in_order
 
 
 class AxialState(NamedTuple):

@@ -7,8 +7,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.checks import check_at_least, check_part
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, check_in_order, make_state_spec
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, make_state_spec
 from kinformer.core.state import concatenate, select
+from kinformer.core.token_positions import check_in_order
 from kinformer.nn.depth.act import Halt, Halting, Mix, add_weighted, interpolate_answer
 
 GATHERING = 1e7  # multiplications that take as long as gathering rows and putting them back

@@ -10,10 +10,10 @@ from torch.nn import functional as F
 
 import kinformer as kf
 from kinformer.core.checks import check_flag, check_part
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, PerToken, State, check_in_order
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, PerToken, State
 from kinformer.core.mechanism import NoState
 from kinformer.core.span_tree import HIGHEST, leaf, node
-from kinformer.core.token_positions import next_positions
+from kinformer.core.token_positions import check_in_order, next_positions
 
 
 class SpanNodesState(NamedTuple):

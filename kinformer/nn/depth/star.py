@@ -11,8 +11,9 @@ from torch.nn import functional as F
 from kinformer.core.checks import check_at_least, check_option, check_probability
 from kinformer.core.example import Example
 from kinformer.core.keyword_hints import KeywordHints
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, check_in_order
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.mechanism import NoState
+from kinformer.core.token_positions import check_in_order
 from kinformer.nn.aggregations.out_projection import OutProjection
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.softmax import Softmax

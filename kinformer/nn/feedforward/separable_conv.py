@@ -8,8 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kinformer.core.checks import check_at_least, check_flag, check_option, check_probability, check_whole_numbers
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, check_in_order, make_state_spec
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, make_state_spec
 from kinformer.core.mechanism import NoState
+from kinformer.core.token_positions import check_in_order
 from kinformer.nn.feedforward.mlp import Activation, activate
 
 

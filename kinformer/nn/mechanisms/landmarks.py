@@ -11,9 +11,10 @@ from kinformer.attend import FULL, PRODUCT, read
 from kinformer.core.attention_output import AttentionOutput
 from kinformer.core.autocast import at_least_float32, disable_autocast
 from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec, number_of_groups
-from kinformer.core.layer import Context, Out, State, check_in_order
+from kinformer.core.layer import Context, Out, State
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.request import Request
+from kinformer.core.token_positions import check_in_order
 
 
 class Segments(NamedTuple):

@@ -17,9 +17,10 @@ from kinformer.core.example import Example
 from kinformer.core.extra_projection import ExtraProjection
 from kinformer.core.feature_map import FeatureMap
 from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
-from kinformer.core.layer import Context, Out, check_in_order
+from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.state import UncastState
+from kinformer.core.token_positions import check_in_order
 from kinformer.nn.mechanisms.linear_features import (
     check_heads,
     check_limits,

@@ -15,9 +15,10 @@ from kinformer.core.checks import check_at_least, check_flag, check_option, chec
 from kinformer.core.example import Example
 from kinformer.core.extra_projection import ExtraProjection
 from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec, number_of_groups
-from kinformer.core.layer import Context, Out, check_in_order
+from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.state import UncastState
+from kinformer.core.token_positions import check_in_order
 from kinformer.nn.mechanisms.linear import AdditiveUpdate
 from kinformer.nn.mechanisms.linear_features import check_heads, check_limits
 from kinformer.nn.mechanisms.luna_packs import Packs

@@ -17,13 +17,14 @@ from kinformer.core.example import Example
 from kinformer.core.extra_projection import ExtraProjection
 from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec, number_of_groups
 from kinformer.core.key_value_mechanism import KeyValueMechanism
-from kinformer.core.layer import Context, Out, check_in_order
+from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.core.request import Request
 from kinformer.core.score_matrix import scores
 from kinformer.core.ties import compare_to_last, tolerance_of
+from kinformer.core.token_positions import check_in_order
 from kinformer.nn.mechanisms.repeatable_chance import Chance
 
 Measure = Literal["sampled", "max-mean", "log-sum-exp"]

@@ -13,11 +13,12 @@ from kinformer.core.example import Example
 from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.kv_cache import KV
-from kinformer.core.layer import Context, Out, PerToken, Want, check_in_order
+from kinformer.core.layer import Context, Out, PerToken, Want
 from kinformer.core.loss import CHOICES
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.request import Request
+from kinformer.core.token_positions import check_in_order
 from kinformer.nn.mechanisms.edge_predictor import By, EdgeChooser, WalkState
 from kinformer.nn.mechanisms.key_groups import check_no_additions, gather_columns, gather_positions, own_column
 from kinformer.nn.mechanisms.token_blocks import TokenBlocks

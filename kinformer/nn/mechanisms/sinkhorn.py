@@ -26,11 +26,12 @@ from kinformer.core.extra_projection import ExtraProjection
 from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.key_value_mechanism import KeyValueMechanism
 from kinformer.core.kv_cache import KV
-from kinformer.core.layer import Context, Out, check_in_order
+from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.core.request import Request
+from kinformer.core.token_positions import check_in_order
 from kinformer.nn.mechanisms.repeatable_chance import Chance
 from kinformer.nn.mechanisms.sort_networks import BlockNet, PairNet, SortNet, balance_causally, balance_matrix
 from kinformer.nn.mechanisms.token_blocks import TokenBlocks

@@ -8,8 +8,9 @@ from torch import Tensor, nn
 
 import kinformer as kf
 from kinformer.core.checks import check_at_least, check_flag
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, check_in_order, make_state_spec
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, make_state_spec
 from kinformer.core.state import UncastState
+from kinformer.core.token_positions import check_in_order
 from kinformer.core.tokenwise import check_tokenwise
 
 

@@ -12,7 +12,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from kinformer.core.autocast import autocast_dtype
 from kinformer.core.checks import check_at_least, check_in_range, check_probability
 from kinformer.core.function_transforms import are_plain_tensors, is_forward_mode
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, check_in_order, make_state_spec
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, make_state_spec
+from kinformer.core.token_positions import check_in_order
 
 Pair = tuple[Tensor, Tensor]
 
