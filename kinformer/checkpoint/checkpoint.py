@@ -94,13 +94,9 @@ def save(model: nn.Module, folder: str | Path, *, step: int | None = None) -> No
     small_files = {CONFIG: f"{json.dumps(config, indent=2)}\n".encode()}
     if config["tokenizer"] == TOKENIZER and tokenizer is not None:
         small_files = {TOKENIZER: tokenizer.text.encode(), **small_files}
-    new = {folder / name: data for name, data in small_files.items() if not _has_contents(folder / name, data)}
+    paths = {folder / name: data for name, data in small_files.items()}
+    new = {path: data for path, data in paths.items() if not path.is_file() or contents(path) != data}
     write_together({**new, folder / WEIGHTS: weights})
-
-
-def _has_contents(path: Path, data: bytes) -> bool:
-    """Return True if a file already has this content."""
-    return path.is_file() and contents(path) == data
 
 
 def member_record(model: nn.Module) -> MemberRecord:

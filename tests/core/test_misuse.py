@@ -154,8 +154,8 @@ CALLS = {
         "one of a mask of pairs; a mask of padding goes to Context.of_sequence(x, mask)"
     ),
     "kf.gpt(pattern=kf.Causal())": (
-        "TypeError: the keyword 'pattern' of 'gpt' must be str | tuple[str, ...], got Causal(); write the pattern in "
-        "quotes"
+        "TypeError: the keyword 'pattern' of 'gpt' must be str | tuple[str, ...], got Causal(); write "
+        "pattern='Causal()'"
     ),
     "kf.PreNorm(kf.MultiheadAttention(8, 2), layer)": (
         "ValueError: layers[0] is of the type MultiheadAttention; give Attention(QKV(d, heads), Softmax(Full()))"

@@ -17,7 +17,8 @@ from kinformer.lab.member_choice import parse_member_text
 from kinformer.lab.tour import tour
 from kinformer.lab.tour.attention_times import ATTENTION, time_attention
 from kinformer.lab.tour.tour import CONTENDERS, Contender, TourPlan, TourResults, plan_tour, take_tour
-from kinformer.pages.tour import DRAWINGS, verdicts, write_tour
+from kinformer.pages.drawings import DRAWINGS
+from kinformer.pages.tour import verdicts, write_tour
 
 SMALL = tuple(Contender(f"{name}(d=16,depth=2,heads=2)", 2, 16, 1e-3) for name in ("gpt", "transformer_xl"))
 
