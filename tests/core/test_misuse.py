@@ -192,7 +192,9 @@ CALLS = {
     ),
     "kf.Stack([nn.Linear(3, 3)])": f"ValueError: layers[0] is of the type Linear; {LAYER}",
     "kf.PreNorm(layer, nn.Linear(8, 8))": f"ValueError: layers[1] is of the type Linear; {LAYER}",
-    "kf.Stack(['ab'])": f"ValueError: layers[0] is 'ab'; {LAYER}",
+    "kf.Stack(['ab'])": (
+        "ValueError: layers[0] is 'ab'; give a layer, such as Attention(...), MLP(d) or a block of both"
+    ),
     "kf.Stack(layer)": "ValueError: layers is of the type Attention; give a list of layers, such as [layer]",
     "kf.Causal & kf.Band(3)": "TypeError: Causal is a class; write Causal(...) & Band(left=3, right=None)",
     "kf.Causal | kf.Band(3)": "TypeError: Causal is a class; write Causal(...) | Band(left=3, right=None)",

@@ -35,10 +35,10 @@ def results(text: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[TourR
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tour, "CONTENDERS", SMALL)
         patch.setattr(tour, "time_attention", lambda seconds, on_progress: time_attention(seconds, (64, 128)))
-        patch.setattr(tour, "TURN", 0.2)
+        patch.setattr(tour, "TURN", 0.4)
         done: list[int] = []
         out = tmp_path_factory.mktemp("tour")
-        plan = TourPlan(1e5, 0.4, 1.0)
+        plan = TourPlan(1e5, 0.8, 1.0)
         found = take_tour(read_spec(f"text={text}"), plan, out, 0, lambda count, note: done.append(count))
         assert done[-1] == round(plan.total) and done == sorted(done)
     return found, out
@@ -89,7 +89,7 @@ def test_the_models_train_for_equal_time_and_are_saved(results: tuple[TourResult
     found, out = results
     assert [model.name for model in found.models] == ["gpt", "transformer_xl"]
     for model in found.models:
-        assert model.history.seconds == pytest.approx(0.4, rel=0.5) and model.history.points
+        assert model.history.seconds == pytest.approx(0.8, rel=0.5) and model.history.points
         assert (out / model.name / "best" / "model.safetensors").is_file()
         assert model.sample and model.milliseconds is not None and model.milliseconds > 0
     assert {name.split()[0] for name in found.levels} == {"gzip", "xz"}
