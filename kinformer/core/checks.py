@@ -262,8 +262,10 @@ def check_output(layer: nn.Module, out: V, kind: type, state: Any) -> V:
     layer that reads other tokens would be wrong without a word.
     """
     if not isinstance(out, kind):
-        name = type(layer).__name__
-        raise TypeError(f"{name}.forward returned {type(out).__name__}, expected Out. Return kf.Out(y, state)")
+        raise TypeError(
+            f"{type(layer).__name__}.forward or a hook of it returned {type(out).__name__}, expected Out. Return "
+            "kf.Out(y, state), or out._replace(y=tensor) in a hook"
+        )
     if state is not None and out.state is None:  # type: ignore[attr-defined]
         raise TypeError(
             f"{type(layer).__name__}.forward got a state and returned none. Return kf.Out(y, state), and write start() "

@@ -44,8 +44,6 @@ class Collected:
         """Call the sublayer at `place` with x, keep its reports, and return its Out."""
         ctx = self.context(place)
         out = layer(x, None if self.old is None else self.old[place], ctx)
-        if isinstance(out, Tensor):
-            raise TypeError(f"{type(layer).__name__} or a hook of it returned a tensor; return out._replace(y=tensor)")
         self.states.append(out.state)
         if self.ctx.taps:
             inner = {f"{place}": out.y, f"{place}.input": x, **add_prefix(place, out.taps)}

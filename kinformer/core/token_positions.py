@@ -39,16 +39,11 @@ def context_of_tokens(tokens: Int[Tensor, "B T"], state: NumberedState | None = 
     """
     memo = Memo()
     tokens = check_token_rows(tokens)
-    if isinstance(state, Tensor):
-        raise TypeError(
-            "the state is a tensor, expected the state of model.start(batch, length) or of the call before. The "
-            "targets are the next tokens of each row, and -1 marks padding in the tokens"
-        )
     if state is not None:
         if not hasattr(state, "now"):
             raise TypeError(
-                f"the state is of type {type(state).__name__}, expected a state of model.start(rows, length). A model "
-                "takes its targets from the tokens themselves: model(tokens).total"
+                f"the state is of type {type(state).__name__}, expected the state of model.start(batch, length) or of "
+                "the call before. The targets are the next tokens of each row, and -1 marks padding in the tokens"
             )
         if len(state.now) != len(tokens):
             raise ValueError(

@@ -109,9 +109,10 @@ def generate(
     _refuse_unused(temperature, top_k, top_p, beam, length_penalty)
     _refuse_seeds(seed)
     if stop is not None and not callable(stop) and not isinstance(stop, int):
+        advice = ". `kinformer generate RUN --stop TEXT` takes a text" if isinstance(stop, str | bytes) else ""
         raise ValueError(
             f"wrong stop: got {quote(stop)}, expected a token id, or a function of the new tokens [B, N] that says "
-            "which rows have ended. `kinformer generate RUN --stop TEXT` takes a text"
+            f"which rows have ended{advice}"
         )
     if stop is not None and not callable(stop):
         check_whole_between("stop", stop, -(2**63), 2**63 - 1)

@@ -160,12 +160,8 @@ class Seq2Seq(Writer):
         return self._decode(tokens, state, ctx, last)
 
     def forward(self, batch: Pair, state: NumberedState | None = None, progress: float = 0.0) -> Loss:
-        if not isinstance(batch, tuple | list) or len(batch) != 2:
-            raise TypeError(
-                f"wrong batch for an encoder-decoder: got {type(batch).__name__}, expected one tuple of source [B, S] "
-                "and target [B, T]. Write model((source, target))"
-            )
-        source, (read, targets) = batch[0], self.framed_targets(batch)
+        read, targets = self.framed_targets(batch)
+        source = batch[0]
         encoded, ctx = self._with_source(read, source, state, None)
         out, data, parts = self.training_loss(
             lambda taps: self._decode(read, state, ctx.replace(taps=taps)), targets, ctx, progress
@@ -186,8 +182,8 @@ class Seq2Seq(Writer):
         """Return the decoder's input tokens for a batch, and the token to predict after each of them."""
         if not isinstance(batch, tuple | list) or len(batch) != 2:
             raise TypeError(
-                f"wrong batch for a sequence-to-sequence model: got {type(batch).__name__}, expected (source [B, S], "
-                "target [B, T])"
+                f"wrong batch for an encoder-decoder: got {type(batch).__name__}, expected one tuple of source [B, S] "
+                "and target [B, T]. Write model((source, target))"
             )
         target = TokenBatch.from_tokens(batch[1])
         read, targets = frame_target(target.tokens, self.begin, self.end)

@@ -225,11 +225,6 @@ class MultiheadAttention(nn.MultiheadAttention, KeywordHints):
                 f"the batch sizes differ: {shapes}, expected the same size of dimension {1 - self.batch_first}, "
                 f"since batch_first={self.batch_first}"
             )
-        widths = (self.embed_dim, self.kdim, self.vdim)
-        if any(x.shape[-1] != width for x, width in zip((query, key, value), widths, strict=True)):
-            raise ValueError(
-                f"the inputs have the wrong width: {shapes}, expected {', '.join(map(str, widths))} numbers"
-            )
         if key.shape[1] != value.shape[1]:
             raise ValueError(f"key and value differ in length: {shapes}, expected a value for each key")
         for name, x, width in zip(
