@@ -370,10 +370,9 @@ def check_member_name(name: str, names: Iterable[str]) -> None:
     """
     if name not in (names := tuple(names)):
         if re.fullmatch(r"\w+=.*", name):
-            raise LookupError(f"{quote(name)} is a keyword and no member; write it in brackets, such as 'gpt({name})'")
+            advice = f"write it in brackets, such as 'gpt({shorten(name, 40)})'"
+            raise LookupError(f"{quote(name)} is a keyword and no member; {advice}")
         near = suggest_names(name, names, "; `kinformer list members` lists them all")
-        if "=" in name:
-            near = f"; keywords go behind a member, or in brackets if there are several: 'gpt({shorten(name, 40)})'"
         raise LookupError(f"there is no member {quote(name)}{near}")
 
 

@@ -431,7 +431,10 @@ def test_what_is_missing_is_named(capsys: pytest.CaptureFixture[str], tmp_path: 
         (["generate", "x", "--max_length", "3"], "use --tokens instead, which does not count the prompt"),
         (["evaluate", "run", "--batch_size", "3"], "--batch_size; `kinformer evaluate --help` lists the options"),
         (["evaluate", "run", "--heads", "3"], "--heads; keywords of a member have no dashes: write heads=VALUE"),
-        (["compare", "gpt", "d=8", "--data", "text=stdlib"], "there is no member 'd=8'; keywords go behind a member"),
+        (
+            ["compare", "gpt", "d=8", "--data", "text=stdlib"],
+            "is a keyword and no member; write it in brackets, such as 'gpt(d=8)'",
+        ),
         (
             ["train", "run", "--data", "text=stdlib", "--out", "x"],
             "run is a run, not a member: write gpt, with --out run",

@@ -148,7 +148,9 @@ def placed_commands(module: Path) -> Iterator[str]:
 NAMED = {
     "kinformer show MEMBER": "kinformer show gpt",
     "kinformer show TOPIC": "kinformer show sparse",
+    "kinformer cost MEMBER": "kinformer cost gpt",
     "kinformer cost MEMBER key=value": "kinformer cost gpt depth=2",
+    "kinformer knn-lm {} --datastore STORE --data text=PATH": "kinformer knn-lm RUN --datastore STORE --data text=PATH",
     "kinformer generate {} --prompt TEXT": "kinformer generate RUN --prompt TEXT",
 }
 SUGGESTED = sorted({command for file in PACKAGE.rglob("*.py") for command in placed_commands(file)})

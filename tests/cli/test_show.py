@@ -112,7 +112,7 @@ def test_the_public_functions_have_pages(capsys: pytest.CaptureFixture[str], nam
 
 def test_a_method_of_the_public_api(capsys: pytest.CaptureFixture[str]) -> None:
     out = run_show(capsys, "Context.of_sequence")
-    assert "of_sequence(x, mask=None)" in out and "Bool [B T]" in out
+    assert "of_sequence(x, mask=None, source=None, source_mask=None)" in out and "Bool [B T]" in out
     assert "Context has no 'of_sequense'; the nearest" in refused(capsys, "Context.of_sequense")
 
 

@@ -127,7 +127,7 @@ def test_a_classifier_and_wrong_arguments() -> None:
     gpt: Any = example("gpt")
     for message, arguments in {
         "look reads one text: got a list of 2 texts": (gpt, ["a b", "c d"]),
-        r"wrong model for look: got 'runs/x', expected a model. Give kf.load\(FOLDER\)": ("runs/x", "a b"),
+        r"wrong model for look: got 'runs/x', expected a model of kinformer. Give kf.load\(FOLDER\)": ("runs/x", "a b"),
     }.items():
         with pytest.raises(TypeError, match=message):
             unwrap(look)(*arguments)

@@ -103,11 +103,13 @@ class LSTM(Layer):
 def _has_fast_kernel(x: Tensor) -> bool:
     """Return whether PyTorch's whole-row kernel supports x.
 
-    It supports neither compiled graphs, nor function transforms, nor float16 on a CPU.
+    It supports neither compiled graphs, nor function transforms, nor float16 on a CPU, nor bfloat16 on some CPUs.
     """
     if torch.compiler.is_compiling() or not are_plain_tensors(x) or is_forward_mode():
         return False
-    return x.device.type != "cpu" or autocast_dtype(x) != torch.float16
+    if x.device.type != "cpu" or (dtype := autocast_dtype(x)) not in (torch.float16, torch.bfloat16):
+        return True
+    return dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 def _run_full_rows(cell: nn.LSTMCell, x: Float[Tensor, "B T D"], now: Pair) -> tuple[Tensor, Pair]:

@@ -76,7 +76,7 @@ def test_commands_are_refused_and_touch_nothing(tmp_path: Path, capsys: pytest.C
     ]
     for place, every in commands.items():
         with lock_folder(tmp_path / place):
-            (tmp_path / place / "metrics.jsonl").write_text("of another process")
+            (tmp_path / place / "metrics.jsonl").write_text('{"metric": "of another process"}')
             for words in every:
                 before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
                 fails(capsys, words, f"{place} is being trained by process {os.getpid()}; wait until it ends")

@@ -96,7 +96,7 @@ def test_a_source_is_shortened_once_and_kept():
     assert first.state.k.shape[2] == 2
     rest = part(X[:, 4:], first.state, Context(POS[:, 4:])).y
     assert torch.allclose(torch.cat([first.y, rest], 1), y, atol=1e-13)
-    with pytest.raises(ValueError, match="cross-attention got no source; give Context"):
+    with pytest.raises(ValueError, match="cross-attention got no source; give ctx=Context"):
         part(X, None, Context(POS))
 
 

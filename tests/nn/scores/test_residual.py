@@ -132,9 +132,9 @@ def test_a_stack_does_not_look_at_its_positions() -> None:
     x, pos = torch.randn(2, 6, 16), torch.arange(6).expand(2, -1)
 
     def looks(depth: int) -> tuple[int, int]:
-        layers = stack(depth)
+        layers, ctx = stack(depth), Context(pos, run=True)
         with Looks() as whole:
-            layers(x, None, Context(pos, run=True))
+            layers(x, None, ctx)
         state = layers(x[:, :5], share_positions(layers.start(2, 6)), Context(pos[:, :5], run=True)).state
         with Looks() as step:
             layers(x[:, 5:], state, Context(pos[:, 5:], run=True))
