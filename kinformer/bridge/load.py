@@ -1,4 +1,4 @@
-"""load: a trained model, from a folder of kinformer or of Hugging Face transformers."""
+"""load: a trained model of kinformer, of Hugging Face transformers, or of a GGUF file."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,11 +16,12 @@ from kinformer.core.missing_path import refuse_long_paths
 def load(folder: str | Path, member: Callable[..., Any] | None = None, paths: Mapping[str, str] | None = None) -> Any:
     """Return the trained model of a folder, in eval mode, with the dtype it was saved in.
 
-    The folder was written by `save`, by a training, or by Hugging Face transformers (`save_pretrained`). A model of
-    transformers becomes one of our members, with the config as its keywords: GPT-2, Llama, Mistral, Qwen2 and Qwen3.
-    Only safetensors are read; a pickle is never opened, and no code of a folder is run.
+    The folder was written by `save`, by a training, or by Hugging Face transformers (`save_pretrained`). A .gguf file
+    of llama.cpp is read too. A foreign model becomes one of our members, with the config as its keywords: GPT-2, OPT,
+    Llama, Mistral, Qwen2, Qwen3, BLOOM, BERT, RoBERTa and DistilBERT, and of GGUF Llama and its kin. Only safetensors
+    and GGUF are read; a pickle is never opened, and no code of a folder is run.
 
-    folder: folder of the model.
+    folder: folder of the model, or a .gguf file.
     member: function that built the model; required only if it is a user's own. A warning is given if its file has
         changed.
     paths: new values of keywords that are paths of files, if the files have moved, such as spalm's datastore.
@@ -28,7 +29,7 @@ def load(folder: str | Path, member: Callable[..., Any] | None = None, paths: Ma
     Errors: FileNotFoundError for a missing folder or file. NotADirectoryError for a file in place of the folder.
     CheckpointError, in one line, for a truncated or foreign file, and for tensors that are missing, unexpected or of
     another shape. CheckpointError also for a key of a foreign config that changes results and is not understood.
-    MemberNeeded if `member` is required and None.
+    MemberNeeded if `member` is required and None. ImportError without the package gguf.
     """
     path = Path(folder)
     if path.suffix == ".gguf":

@@ -223,17 +223,20 @@ class _TourDisplay(ProgressDisplay):
     name: name of the model.
     before: planned seconds that were done before this turn.
     trained: seconds of training of this model before this turn.
+    room: planned seconds of this turn; a turn that takes longer does not count as more.
     """
 
-    def __init__(self, on_progress: TourProgress, name: str, before: float, trained: float) -> None:
-        self.on_progress, self.name, self.before, self.trained = on_progress, name, before, trained
+    def __init__(self, on_progress: TourProgress, name: str, before: float, trained: float, room: float) -> None:
+        self.on_progress, self.name, self.before, self.trained, self.room = on_progress, name, before, trained, room
+        self.done = before
 
     def status(self, status: Status) -> None:
         words = f"training {self.name}: step {status.step:,}, {status.train:.2f} bits per byte"
-        self.on_progress(round(self.before + status.seconds - self.trained), words)
+        self.done = self.before + min(status.seconds - self.trained, self.room)
+        self.on_progress(round(self.done), words)
 
     def begin_measuring(self, count: int, unit: str) -> None:
-        self.on_progress(round(self.before), f"measuring {self.name} on {count:,} bytes of validation data")
+        self.on_progress(round(self.done), f"measuring {self.name} on {count:,} bytes of validation data")
 
 
 def train_in_turns(
@@ -259,7 +262,8 @@ def train_in_turns(
             if not turn:
                 RunFolder(folder).clear()
             model = parse_member_text(contender.member).build(seed)
-            display = _TourDisplay(on_progress, contender.name, done, trained)
+            room = (plan.training + plan.measuring) / turns
+            display = _TourDisplay(on_progress, contender.name, done, trained, room)
             histories[contender.name] = train(
                 model,
                 data,
@@ -271,7 +275,7 @@ def train_in_turns(
                 until=(turn + 1) / turns,
                 claimed=True,
             )
-            done += (plan.training + plan.measuring) / turns
+            done += room
     return histories
 
 
