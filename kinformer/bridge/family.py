@@ -1,6 +1,5 @@
 """Family: the two-way table between a model type of Hugging Face transformers and a member."""
 
-import functools
 import importlib
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +33,7 @@ UNREAD = frozenset(
     max_length min_length do_sample early_stopping num_beams num_beam_groups temperature top_k top_p typical_p
     repetition_penalty length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids
     num_return_sequences output_scores return_dict_in_generate remove_invalid_values diversity_penalty
-    exponential_decay_length_penalty suppress_tokens begin_suppress_tokens pruned_heads sep_token_id
+    exponential_decay_length_penalty suppress_tokens begin_suppress_tokens pruned_heads
     """.split()
 )
 
@@ -182,7 +181,6 @@ def default_keywords(member: Callable[..., Any]) -> dict[str, Any]:
     return {name: parameter.default for name, parameter in signature(member).parameters.items()}
 
 
-@functools.cache
 def families() -> dict[str, Family]:
     """Return every family of the folder `families` by its model type, sorted."""
     folder = Path(__file__).parent / "families"

@@ -9,6 +9,15 @@ from kinformer.core.quote import quote
 
 Config = Mapping[str, Any]
 Keywords = Mapping[str, Any]
+ACTIVATIONS = {  # names of transformers and of kinformer
+    "silu": "silu",
+    "swish": "silu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+    "quick_gelu": "gelu_sigmoid",
+}
 
 
 class UnreadableKey(CheckpointError):
@@ -99,15 +108,14 @@ class OneValue(Setting):
 
     key: name in the foreign config.
     value: the value that is read and written; a config without the key has it too.
-    also: further values with the same meaning.
     """
 
-    def __init__(self, key: str, value: Any, *also: Any) -> None:
-        self.keys, self.value, self.also = (key,), value, also
+    def __init__(self, key: str, value: Any) -> None:
+        self.keys, self.value = (key,), value
 
     def read(self, config: Config, keywords: Keywords) -> dict[str, Any]:
         (key,) = self.keys
-        if config.get(key, self.value) not in (self.value, *self.also):
+        if config.get(key, self.value) != self.value:
             raise UnreadableKey(key, config[key], repr(self.value))
         return {}
 

@@ -54,6 +54,22 @@ class Stacked(Form):
         return tensor.split(owner.widths)
 
 
+class LaterRows(Form):
+    """One foreign table, of which the first rows are unused; they are written as zeros.
+
+    unused: number of these rows.
+    """
+
+    def __init__(self, unused: int) -> None:
+        self.unused = unused
+
+    def join(self, tensors: Sequence[Tensor], owner: nn.Module) -> Tensor:
+        return tensors[0][self.unused :]
+
+    def split(self, tensor: Tensor, owner: nn.Module) -> Sequence[Tensor]:
+        return [nn.functional.pad(tensor, (0, 0, self.unused, 0))]
+
+
 class TensorRule(NamedTuple):
     """One line of a tensor table.
 

@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from kinformer.bridge.families.opt import UNUSED, LaterRows
 from kinformer.bridge.family import Family, rules
 from kinformer.bridge.settings import Config, Constants, Keyword, Keywords, OneValue, Setting
-from kinformer.bridge.tensors import Stacked
+from kinformer.bridge.tensors import LaterRows, Stacked
 from kinformer.members.bert import bert
+
+UNUSED = 2  # rows before the first position of RoBERTa
 
 
 class MaskToken(Setting):
@@ -122,7 +123,7 @@ FAMILIES = (
         "RobertaForMaskedLM",
         bert,
         (*SIZES, LaterPositions(), OneValue("pad_token_id", 1), MaskToken(50264)),
-        _tensors("roberta.", (LaterRows(),), ROBERTA_HEAD),
+        _tensors("roberta.", (LaterRows(UNUSED),), ROBERTA_HEAD),
         prefix="roberta.",
         spare=(r"roberta\.pooler\..*", r"lm_head\.decoder\.bias", r".*position_ids"),
         head=HEAD,

@@ -1,8 +1,7 @@
 """GPT-2."""
 
-from kinformer.bridge.families.llama import ACTIVATIONS
 from kinformer.bridge.family import Family, rules
-from kinformer.bridge.settings import Constants, Keyword, OneValue
+from kinformer.bridge.settings import ACTIVATIONS, Constants, Keyword, OneValue
 from kinformer.bridge.tensors import Transposed
 from kinformer.members.gpt import gpt
 

@@ -3,19 +3,9 @@
 from typing import Any
 
 from kinformer.bridge.family import Family, rules
-from kinformer.bridge.settings import Config, Constants, Keyword, Keywords, Setting, UnreadableKey
+from kinformer.bridge.settings import ACTIVATIONS, Config, Constants, Keyword, Keywords, Setting, UnreadableKey
 from kinformer.bridge.tensors import Stacked
 from kinformer.members.llama import llama
-
-ACTIVATIONS = {
-    "silu": "silu",
-    "swish": "silu",
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "relu": "relu",
-    "quick_gelu": "gelu_sigmoid",
-}
 
 
 class Rope(Setting):

@@ -1,27 +1,20 @@
 """OPT: GPT-2's decoder with ReLU, whose table of positions begins with two unused rows."""
 
-from collections.abc import Sequence
 from typing import Any
 
-from torch import Tensor, nn
-
-from kinformer.bridge.families.llama import ACTIVATIONS
 from kinformer.bridge.family import Family, rules
-from kinformer.bridge.settings import Config, Constants, Keyword, Keywords, OneValue, Setting, UnreadableKey
-from kinformer.bridge.tensors import Form, Stacked
+from kinformer.bridge.settings import (
+    ACTIVATIONS,
+    Config,
+    Constants,
+    Keyword,
+    Keywords,
+    OneValue,
+    Setting,
+    UnreadableKey,
+)
+from kinformer.bridge.tensors import LaterRows, Stacked
 from kinformer.members.gpt import gpt
-
-UNUSED = 2  # rows before the first position
-
-
-class LaterRows(Form):
-    """One foreign table, of which the first rows are unused; they are written as zeros."""
-
-    def join(self, tensors: Sequence[Tensor], owner: nn.Module) -> Tensor:
-        return tensors[0][UNUSED:]
-
-    def split(self, tensor: Tensor, owner: nn.Module) -> Sequence[Tensor]:
-        return [nn.functional.pad(tensor, (0, 0, UNUSED, 0))]
 
 
 class EmbeddingWidth(Setting):
@@ -63,7 +56,7 @@ FAMILIES = (
         ),
         rules(
             ("embedding.weight", "model.decoder.embed_tokens.weight"),
-            ("position.table.weight", "model.decoder.embed_positions.weight", LaterRows()),
+            ("position.table.weight", "model.decoder.embed_positions.weight", LaterRows(2)),
             ("head.weight", "lm_head.weight"),
             ("body.norm.{p}", "model.decoder.final_layer_norm.{p}"),
             ("body.layers.{n}.norms.0.{p}", LAYER + "self_attn_layer_norm.{p}"),
