@@ -7,7 +7,7 @@ from torch import Tensor
 
 from kinformer.bridge.family import Family, rules
 from kinformer.bridge.settings import ACTIVATIONS, Config, Constants, Keyword, Keywords, OneValue, Setting
-from kinformer.bridge.tensors import Form, Transposed
+from kinformer.bridge.tensors import Form, Same, Transposed
 from kinformer.members.decision_transformer import decision_transformer
 from kinformer.models.support.scale_buffers import EpisodeScales
 
@@ -40,20 +40,17 @@ class WithFirstRow(Form):
         return [tensor, *(tensor.new_zeros(1, len(tensor)) for _ in range(2))]
 
 
-class WithOtherHeads(Form):
+class WithOtherHeads(Same):
     """Head of actions, written with heads of states and returns that are zeros.
 
     Our model has the other two heads only if `beside` is above 0. Their own rules come later and replace the zeros.
     """
 
-    def join(self, tensors: Sequence[Tensor], owner: Any) -> Tensor:
-        return tensors[0]
-
     def split(self, tensor: Tensor, owner: Any) -> Sequence[Tensor]:
         return [tensor, *(tensor.new_zeros(rows, *tensor.shape[1:]) for rows in (owner.states, 1))]
 
 
-class OfUnscaled(Form):
+class OfUnscaled(Same):
     """Part of an embedding of numbers, which our model first divides by the scales of its training data.
 
     The foreign model does not divide them.
@@ -63,9 +60,6 @@ class OfUnscaled(Form):
 
     def __init__(self, write: Callable[[Tensor, Any], Tensor]) -> None:
         self.write = write
-
-    def join(self, tensors: Sequence[Tensor], owner: Any) -> Tensor:
-        return tensors[0]
 
     def split(self, tensor: Tensor, owner: Any) -> Sequence[Tensor]:
         return [self.write(tensor, owner)]
