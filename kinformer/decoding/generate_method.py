@@ -19,7 +19,7 @@ NEW_TOKENS = 20  # new tokens by default, as in transformers
 
 @hint_keywords
 def generate(
-    self: Writer,
+    model: Writer,
     input_ids: Any = None,
     attention_mask: Any = None,
     *,
@@ -45,6 +45,7 @@ def generate(
 
         rows = model.generate(**tokenizer(prompts, padding=True, return_tensors="pt"), max_new_tokens=20)
 
+    model: a model that predicts the next token.
     input_ids: token ids [B T]; padding must be on the left.
     attention_mask: 0 at padding.
     max_new_tokens: largest number of new tokens, 20 by default.
@@ -71,9 +72,9 @@ def generate(
     if not do_sample and num_beams == 1:
         check_unused("do_sample=False", temperature=(temperature, None), top_k=(top_k, None), top_p=(top_p, None))
     rows = prompt_rows(
-        input_ids if attention_mask is None else {"input_ids": input_ids, "attention_mask": attention_mask}, self
+        input_ids if attention_mask is None else {"input_ids": input_ids, "attention_mask": attention_mask}, model
     ).repeat_interleave(check_at_least("num_return_sequences", num_return_sequences, 1), 0)
-    is_pair = isinstance(self, Seq2Seq)
+    is_pair = isinstance(model, Seq2Seq)
     if max_new_tokens is not None:
         check_unused("max_new_tokens", max_length=(max_length, None))
     elif max_length is not None:
@@ -81,7 +82,7 @@ def generate(
     ends = [eos_token_id] if isinstance(eos_token_id, int) else list(eos_token_id or ())
     drawing = {"temperature": temperature if temperature is not None else 1.0, "top_k": top_k, "top_p": top_p}
     new = generate_tokens(
-        self,
+        model,
         None if is_pair else rows,
         NEW_TOKENS if max_new_tokens is None else max_new_tokens,
         **(drawing if do_sample else {} if num_beams > 1 else {"temperature": 0}),
@@ -92,9 +93,9 @@ def generate(
         source=rows if is_pair else None,
         recompute=not use_cache,
     )
-    given = torch.full((len(new), 1), self.begin) if is_pair else _given(input_ids, rows)
+    given = torch.full((len(new), 1), model.begin) if is_pair else _given(input_ids, rows)
     new = new if is_pair else new[:, rows.shape[1] :]
-    pad = pad_token_id if pad_token_id is not None else ends[0] if ends else getattr(self, "end", -1)
+    pad = pad_token_id if pad_token_id is not None else ends[0] if ends else getattr(model, "end", -1)
     new = new.masked_fill(new < 0, pad)
     return torch.cat([given.to(new.device), new], 1)
 

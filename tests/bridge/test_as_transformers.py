@@ -160,7 +160,7 @@ def test_samples_beams_and_what_has_no_weights() -> None:
         "got 3 arguments without a name, expected input_ids and attention_mask": lambda: model(ids, ids, ids, labels=1),
         "num_return_sequences=2 has no effect: expected samples": lambda: model.generate(ids, num_return_sequences=2),
         "generate got no input_ids. Give token ids": lambda: model.generate(max_new_tokens=3),
-        "LM has no keyword 'repetition_penalty'": lambda: model.generate(ids, repetition_penalty=1.1),
+        "generate has no keyword 'repetition_penalty'": lambda: model.generate(ids, repetition_penalty=1.1),
     }.items():
         with pytest.raises((TypeError, ValueError), match=message):
             call()
