@@ -1,4 +1,8 @@
-"""BigBird as transformers computes it outside training: each row as it is read alone by a freshly loaded model."""
+"""BigBird as transformers computes it outside training.
+
+Every row has the result that a freshly loaded model of transformers gives for a batch of this row. In transformers, a
+short row switches the model to full attention for good, and padding moves the last global block of a row.
+"""
 
 from typing import Any
 

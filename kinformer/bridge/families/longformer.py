@@ -1,4 +1,8 @@
-"""Longformer, a RoBERTa with windows. No token is global after loading; `Context(also=Marked(mask))` marks some."""
+"""Longformer, a RoBERTa with windows.
+
+No token is global after loading. `Context(also=Marked(mask))` marks global tokens, as `global_attention_mask` does in
+transformers.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +18,7 @@ from kinformer.members.longformer import longformer
 
 
 class Windows(Setting):
-    """The tokens of a window on both sides, one number or a list with one for each layer; ours counts one side.
+    """The tokens of a window on both sides, as one number or a list; our window counts one side.
 
     Transformers pads rows to a multiple of the largest window, which must be a multiple of the others. It fails for
     windows of 2.

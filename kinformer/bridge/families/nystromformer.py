@@ -1,4 +1,8 @@
-"""Nystromformer. Positions begin at 2. With as many landmarks as tokens of a row, transformers has full attention."""
+"""Nystromformer, whose table of positions begins with two unused rows.
+
+The results are those of transformers for rows without padding. In transformers, the vectors of padding enter the
+landmarks and the convolution.
+"""
 
 from collections.abc import Sequence
 from typing import Any

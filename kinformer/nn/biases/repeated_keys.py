@@ -18,16 +18,16 @@ from kinformer.core.request import Request
 
 
 class RepeatedKeys(Bias):
-    """Keys of the first block that count several times, except for queries of the first and the last block.
+    """A first block of keys that counts several times, as in BigBird of Hugging Face transformers.
 
-    score_ij + log(times) if j < block <= i < end, where `end` is the first position of the row's last block
+    score_ij + log(times) if j < block <= i < end
 
-    Choose it only for weights of BigBird from Hugging Face transformers. Outside training, all random blocks of its
+    Here `end` is the first position of the row's last block. Choose it only for weights of BigBird from Hugging Face transformers. Outside training, all random blocks of its
     queries are copies of the first block, so a softmax over them counts that block `times` times. Queries of the first
     and the last block are global and read every block once.
 
     block: number of positions in a block.
-    times: how often the keys of the first block count; 1 plus the number of random blocks.
+    times: number of times that the keys of the first block count; 1 plus the number of random blocks.
     full_up_to: rows of at most this many tokens have full attention, so their keys count once.
 
     Errors: NoState from `start`, since the last block is known only from the whole row. Source: BigBird (Zaheer et al.,
