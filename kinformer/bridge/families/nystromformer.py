@@ -1,6 +1,6 @@
 """Nystromformer, whose table of positions begins with two unused rows.
 
-The results are those of transformers for rows without padding. In transformers, the vectors of padding enter the
+Rows without padding have the same results in transformers. There, the vectors of padding tokens enter the
 landmarks and the convolution.
 """
 

@@ -22,9 +22,9 @@ class RepeatedKeys(Bias):
 
     score_ij + log(times) if j < block <= i < end
 
-    Here `end` is the first position of the row's last block. Choose it only for weights of BigBird from Hugging Face transformers. Outside training, all random blocks of its
-    queries are copies of the first block, so a softmax over them counts that block `times` times. Queries of the first
-    and the last block are global and read every block once.
+    Here `end` is the first position of the row's last block. Choose it only for weights of BigBird from Hugging Face
+    transformers. Outside training, all random blocks of its queries are copies of the first block. A softmax over them
+    counts that block `times` times. Queries of the first and the last block are global and read every block once.
 
     block: number of positions in a block.
     times: number of times that the keys of the first block count; 1 plus the number of random blocks.
