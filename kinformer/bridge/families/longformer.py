@@ -17,7 +17,7 @@ from kinformer.bridge.tensors import Form, LaterRows
 from kinformer.members.longformer import longformer
 
 
-class Windows(Setting):
+class AttentionWindows(Setting):
     """The tokens of a window on both sides, as one number or a list; our window counts one side.
 
     Transformers pads rows to a multiple of the largest window, which must be a multiple of the others. It fails for
@@ -60,7 +60,7 @@ FAMILIES = (
         (
             *SIZES,
             LaterPositions(),
-            Windows(),
+            AttentionWindows(),
             OneValue("hidden_act", "gelu"),
             OneValue("pad_token_id", 1),
             MaskToken(50264),

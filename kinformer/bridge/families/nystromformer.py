@@ -26,10 +26,12 @@ class Landmarks(Setting):
     keys = ("num_landmarks", "segment_means_seq_len")
 
     def read(self, config: Config, keywords: Keywords) -> dict[str, Any]:
-        landmarks, length, longest = config.get("num_landmarks", 64), self._tokens(config), keywords["length"]
-        if landmarks == length:
+        landmarks, length = config.get("num_landmarks", 64), config.get("segment_means_seq_len", 64)
+        longest = keywords["length"]
+        if landmarks == length and landmarks is not None:
             return {"landmarks": longest, "form": "paper"}
-        if not (isinstance(landmarks, int) and 0 < landmarks < length <= longest and length % landmarks == 0):
+        whole = isinstance(landmarks, int) and isinstance(length, int)
+        if not (whole and 0 < landmarks < length <= longest and length % landmarks == 0):
             expected = f"num_landmarks={landmarks}, or a multiple of it up to max_position_embeddings={longest}"
             raise UnreadableKey("segment_means_seq_len", length, expected)
         return {"landmarks": landmarks, "form": "published"}
@@ -38,14 +40,8 @@ class Landmarks(Setting):
         landmarks, longest = keywords["landmarks"], keywords["length"]
         return {"num_landmarks": landmarks, "segment_means_seq_len": max(longest // landmarks, 1) * landmarks}
 
-    def _tokens(self, config: Config) -> int:
-        length = config.get("segment_means_seq_len", 64)
-        if not isinstance(length, int):
-            raise UnreadableKey("segment_means_seq_len", length, "a whole number")
-        return length
 
-
-class Kernel(Form):
+class ConvolutionKernel(Form):
     """The foreign kernel of a convolution [H, 1, kernel, 1], which is [H, kernel] here."""
 
     def join(self, tensors: Sequence[Tensor], owner: nn.Module) -> Tensor:
@@ -55,7 +51,8 @@ class Kernel(Form):
         return [tensor[:, None, :, None]]
 
 
-SKIP, CONV = "body.layers.{n}.layers.0.mechanism.skip.weight", "encoder.layer.{n}.attention.self.conv.weight"
+SKIP = "body.layers.{n}.layers.0.mechanism.skip.weight"
+CONV = "nystromformer.encoder.layer.{n}.attention.self.conv.weight"
 
 FAMILIES = (
     Family(
@@ -73,7 +70,7 @@ FAMILIES = (
             MaskToken(4),
             Constants(norms=None, iterations=6),
         ),
-        encoder_tensors("nystromformer.", (LaterRows(UNUSED),), BERT_HEAD, (SKIP, "nystromformer." + CONV, Kernel())),
+        encoder_tensors("nystromformer.", (LaterRows(UNUSED),), BERT_HEAD, (SKIP, CONV, ConvolutionKernel())),
         prefix="nystromformer.",
         spare=(r"cls\.predictions\.decoder\.bias", r".*(position|token_type)_ids"),
         head=HEAD,
