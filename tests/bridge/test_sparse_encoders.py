@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -216,6 +217,23 @@ def test_configs_that_would_change_results_are_refused_by_name(
 
 
 @pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("conv", "nystromformer.encoder.layer.0.attention.self.conv.weight have the wrong shape: got [20], expected"),
+        ("key", "key.weight and nystromformer.encoder.layer.0.attention.self.value.weight have the wrong shape: got"),
+    ],
+)
+def test_tensors_with_other_axes_are_refused(name: str, message: str, tmp_path: Path) -> None:
+    peer("nystromformer").save_pretrained(tmp_path)
+    path, place = tmp_path / "model.safetensors", f"nystromformer.encoder.layer.0.attention.self.{name}.weight"
+    weights = load_file(path)
+    save_file({**weights, place: weights[place].flatten()}, path, {"format": "pt"})
+    with pytest.raises(CheckpointError) as error:
+        kf.load(tmp_path)
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: kf.longformer(**TINY), "has no marked=1"),
@@ -238,7 +256,7 @@ def test_members_that_transformers_does_not_compute_are_refused(make: Any, messa
 
 
 def test_published_configs_are_understood() -> None:
-    """The keys of allenai/longformer-base-4096, google/bigbird-roberta-base and uw-madison/nystromformer-512."""
+    """Such as allenai/longformer-base-4096, google/bigbird-roberta-base and uw-madison/nystromformer-512."""
     shared = {"d": 768, "depth": 12, "heads": 12, "head_dim": None, "hidden": None}
     longformer = {
         **BASE,

@@ -19,7 +19,7 @@ from kinformer.members.nystromformer import nystromformer
 class Landmarks(Setting):
     """The number of landmarks, and the number of tokens that every row must have in transformers.
 
-    If both are equal, as in published models, rows may have any length and attention is full. Our attention is full
+    If both are equal, as by default, rows may have any length and attention is full. Our attention is full
     for rows of at most `landmarks` tokens, so `landmarks` is then the longest row.
     """
 
