@@ -51,7 +51,11 @@ SPARSE_LENGTH, FULL_LENGTH = (
 CASES: dict[str, tuple[str, dict[str, Any], tuple[int, ...]]] = {  # with the lengths of rows
     "longformer": ("longformer", {**SIZES, "attention_window": 6}, (17, 12, 1)),
     "longformer, odd": ("longformer", {**SIZES, **ODD, "attention_window": [4, 8]}, (17, 12, 3)),
-    "longformer, one kind": ("longformer", {**SIZES, "attention_window": [4, 4], "type_vocab_size": 1}, (16, 16)),
+    "longformer, one layer": (
+        "longformer",
+        {**SIZES, "attention_window": [4], "num_hidden_layers": 1, "type_vocab_size": 1},
+        (16, 16),
+    ),
     "big_bird": ("big_bird", BIG_BIRD, (SPARSE_LENGTH, 31, FULL_LENGTH, 5)),
     "big_bird, odd": ("big_bird", {**BIG_BIRD, **ODD, "num_random_blocks": 1, "hidden_act": "gelu"}, (23, 22, 21, 1)),
     "big_bird, full": ("big_bird", {**BIG_BIRD, "attention_type": "original_full"}, (SPARSE_LENGTH, 3)),
@@ -273,7 +277,7 @@ def test_published_configs_are_understood() -> None:
         "type_vocab_size": 1,
         "vocab_size": 50265,
     }
-    keywords = {"window": (256,) * 12, "marked": 0, "top": None, "dilation": 1, "length": 4096, "kinds": 1}
+    keywords = {"window": (256,) * 12, "marked": 0, "length": 4096, "kinds": 1}
     sizes = {"vocab": 50265, "eps": 1e-5, "mask": 50264}
     assert families()["longformer"].read(longformer) == {**shared, **keywords, **sizes}
     big_bird = {

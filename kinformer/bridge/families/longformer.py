@@ -64,7 +64,7 @@ FAMILIES = (
             OneValue("hidden_act", "gelu"),
             OneValue("pad_token_id", 1),
             MaskToken(50264),
-            Constants(marked=0, top=None, dilation=1),
+            Constants(marked=0),
         ),
         encoder_tensors(
             "longformer.",
