@@ -233,6 +233,7 @@ from kinformer.nn.biases.masking import Masking as Masking
 from kinformer.nn.biases.masking import StepMasking as StepMasking
 from kinformer.nn.biases.relative import Relative as Relative
 from kinformer.nn.biases.relative_segment import RelativeSegment as RelativeSegment
+from kinformer.nn.biases.repeated_keys import RepeatedKeys as RepeatedKeys
 from kinformer.nn.biases.t5 import T5 as T5
 from kinformer.nn.biases.transformer_xl import TransformerXL as TransformerXL
 from kinformer.nn.biases.tree_edges import TreeEdges as TreeEdges

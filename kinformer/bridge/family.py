@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from kinformer.bridge.settings import Config, Keywords, Setting
-from kinformer.bridge.tensors import TensorRule, places
+from kinformer.bridge.tensors import Place, TensorRule, places
 from kinformer.checkpoint.model_files import CheckpointError
 from kinformer.checkpoint.weights_file import tensors_of
 from kinformer.core.did_you_mean import suggest_names
@@ -134,13 +134,8 @@ class Family:
                 continue
             if missing:
                 raise CheckpointError(f"the weights lack {missing[0]}, which a model of type {self.kind} has")
-            tensor = place.form.join([theirs[name] for name in place.theirs], place.owner).contiguous()
-            if tensor.shape != ours[place.name].shape:
-                raise CheckpointError(
-                    f"{' and '.join(place.theirs)} have the wrong shape: got {list(tensor.shape)}, expected "
-                    f"{list(ours[place.name].shape)} by the config"
-                )
-            made[place.name] = tensor
+            parts = [theirs[name] for name in place.theirs]
+            made[place.name] = _joined(place, parts, ours[place.name].shape)
             used.update(place.theirs)
         left = [name for name in theirs if name not in used and not self._is_spare(name, theirs, model)]
         if left:
@@ -172,6 +167,22 @@ class Family:
                 (other,) = next(found.theirs for found in places(model, [first], self.tensors))
                 return torch.equal(theirs[name], theirs[other])
         return False
+
+
+def _joined(place: Place, parts: Sequence[Tensor], shape: torch.Size) -> Tensor:
+    """Return our tensor from its foreign parts; raise CheckpointError if it does not get the shape."""
+    try:
+        tensor = place.form.join(parts, place.owner).contiguous()
+    except (RuntimeError, IndexError):  # the parts do not fit together, or have too few axes
+        shapes = [part.shape for part in parts]
+    else:
+        if tensor.shape == shape:
+            return tensor
+        shapes = [tensor.shape]
+    raise CheckpointError(
+        f"{' and '.join(place.theirs)} have the wrong shape: got {' and '.join(str(list(size)) for size in shapes)}, "
+        f"expected {list(shape)} by the config"
+    )
 
 
 def default_keywords(member: Callable[..., Any]) -> dict[str, Any]:

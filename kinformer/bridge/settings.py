@@ -70,6 +70,7 @@ class Keyword(Setting):
     values: the member's value for each foreign value, if they differ in name.
     usual: function of the other keywords that returns the value for which the keyword is None, such as
         `lambda keywords: 4 * keywords["d"]`. A foreign value None stands for it too.
+    least: smallest value of a whole number; None for no limit.
     """
 
     def __init__(
@@ -80,8 +81,10 @@ class Keyword(Setting):
         *,
         values: Mapping[Any, Any] | None = None,
         usual: Callable[[Keywords], Any] | None = None,
+        least: int | None = None,
     ) -> None:
         self.keys, self.keyword, self.default, self.values, self.usual = (key,), keyword, default, values, usual
+        self.least = least
 
     def read(self, config: Config, keywords: Keywords) -> dict[str, Any]:
         (key,) = self.keys
@@ -92,6 +95,8 @@ class Keyword(Setting):
             value = self.values[value]
         if value is None and self.usual is None:
             raise UnreadableKey(key, value, "a value")
+        if self.least is not None and not (isinstance(value, int) and value >= self.least):
+            raise UnreadableKey(key, value, f"a whole number of at least {self.least}")
         return {self.keyword: None if self.usual is not None and value == self.usual(keywords) else value}
 
     def write(self, keywords: Keywords) -> dict[str, Any]:

@@ -92,7 +92,8 @@ def _check_near(actual: Tensor, expected: Tensor, sentence: str) -> None:
 def _differentiable(request: Request) -> dict[str, Tensor]:
     queries, keys = request.queries, request.keys
     by_name = {"q": queries.q, "k": keys.k, "v": keys.v}
-    by_name |= {f"side {name}": side for of in (queries, keys) for name, side in of.extras.items() if side.is_leaf}
+    sides = {**queries.extras, **keys.extras}
+    by_name |= {f"side {name}": side for name, side in sides.items() if side.requires_grad and side.is_leaf}
     return by_name | ({} if request.bias is None else dict(request.bias.named_parameters()))
 
 

@@ -18,8 +18,6 @@ from kinformer.nn.patterns.tokens import Tokens
 from kinformer.nn.positions.learned import Learned
 from kinformer.nn.projections.qkv import QKV
 
-EPS = 1e-12
-
 
 @member(
     cost="L * (window + marked)",
@@ -40,6 +38,9 @@ def longformer(
     kinds: int = 1,
     vocab: int = 256,
     dropout: float = 0.0,
+    hidden: int | None = None,
+    mask: int | None = None,
+    eps: float = 1e-12,
 ) -> MLM:
     """Longformer (Beltagy et al., 2020, arXiv:2004.05150): windows and a few global tokens.
 
@@ -64,6 +65,9 @@ def longformer(
     kinds: number of segment types.
     vocab: vocabulary size, in tokens.
     dropout: dropout probability of embeddings, attention weights and sublayer outputs.
+    hidden: width of the feed-forward layers; 4 d if None.
+    mask: id of masked tokens, if it is one of the tokens, as in published vocabularies; `vocab` if None.
+    eps: epsilon of the norms; published models have 1e-5.
     """
     check_at_least("marked", marked, 0)
     sizes, gaps = growing_windows(window, top, depth, 0), numbers_per_layer("dilation", dilation, depth, 1)
@@ -71,15 +75,15 @@ def longformer(
     def block(size: int, gap: int) -> PostNorm:
         pattern = window_pattern(size, gap, heads, dilated) | Tokens(marked)
         attention = Attention(QKV(d, heads, head_dim=head_dim), GlobalSoftmax(pattern, Rows(marked), dropout=dropout))
-        return PostNorm(attention, MLP(d), norm=partial(LayerNorm, eps=EPS), dropout=dropout)
+        return PostNorm(attention, MLP(d, hidden), norm=partial(LayerNorm, eps=eps), dropout=dropout)
 
     body = Stack([block(size, gap) for size, gap in zip(sizes, gaps, strict=True)])
-    return MLM(vocab, d, body, position=Learned(d, length), kinds=kinds, eps=EPS, dropout=dropout)
+    return MLM(vocab, d, body, position=Learned(d, length), kinds=kinds, eps=eps, dropout=dropout, mask=mask)
 
 
 EXAMPLES = (
     lambda: longformer(d=16, depth=2, heads=2, window=3, marked=1, length=64, vocab=11),
     lambda: longformer(d=16, depth=2, heads=2, window=2, dilation=2, dilated=1, marked=0, length=64, vocab=11),
     lambda: longformer(d=16, depth=2, heads=2, window=(1, 3), dilation=(1, 2), dilated=1, length=64, vocab=11),
-    lambda: longformer(d=16, depth=2, heads=2, window=1, top=4, length=64, vocab=11),
+    lambda: longformer(d=16, depth=2, heads=2, window=1, top=4, length=64, hidden=24, mask=3, eps=1e-5, vocab=11),
 )

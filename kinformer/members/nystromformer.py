@@ -1,13 +1,13 @@
 """Nystromformer: BERT with attention through landmarks."""
 
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from kinformer.core.checks import check_at_least, check_option
 from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.training_recipe import Recipe
-from kinformer.models.mlm import MLM
+from kinformer.models.mlm import GELU, MLM
 from kinformer.nn.attention import Attention
 from kinformer.nn.blocks.post_norm import PostNorm
 from kinformer.nn.depth.stack import Stack
@@ -19,7 +19,6 @@ from kinformer.nn.norms.layer import LayerNorm
 from kinformer.nn.positions.learned import Learned
 from kinformer.nn.projections.qkv import QKV
 
-EPS = 1e-5
 FORMS: dict[str, tuple[type[Nystrom], Norms]] = {"paper": (Nystrom, "head"), "published": (PublishedNystrom, "batch")}
 
 
@@ -38,6 +37,10 @@ def nystromformer(
     kinds: int = 2,
     vocab: int = 256,
     dropout: float = 0.0,
+    hidden: int | None = None,
+    mask: int | None = None,
+    eps: float = 1e-5,
+    activation: GELU = "gelu",
 ) -> MLM:
     """Nystromformer (Xiong et al., 2021, arXiv:2102.03902): full attention through a few landmarks.
 
@@ -67,17 +70,22 @@ def nystromformer(
     vocab: vocabulary size, in tokens.
     dropout: dropout probability of embeddings and sublayer outputs; attention weights have none, as in the authors'
         code.
+    hidden: width of the feed-forward layers; 4 d if None.
+    mask: id of masked tokens, if it is one of the tokens, as in published vocabularies; `vocab` if None.
+    eps: epsilon of the norms.
+    activation: nonlinearity of the feed-forward layers and of the head; "gelu_tanh" in published models.
     """
 
     def block() -> PostNorm:
         skip = None if conv is None else ValueConv(heads, check_odd("conv", conv))
         kind, usual = FORMS[check_option("form", form, FORMS)]
         mechanism = kind(landmarks, iterations=iterations, norms=norms or usual, skip=skip)
-        projection = QKV(d, heads, head_dim=head_dim)
-        return PostNorm(Attention(projection, mechanism), MLP(d), norm=partial(LayerNorm, eps=EPS), dropout=dropout)
+        projection, mlp = QKV(d, heads, head_dim=head_dim), MLP(d, hidden, activation=activation)
+        return PostNorm(Attention(projection, mechanism), mlp, norm=partial(LayerNorm, eps=eps), dropout=dropout)
 
     body = Stack([block() for _ in range(check_at_least("depth", depth, 1))])
-    return MLM(vocab, d, body, position=Learned(d, length), kinds=kinds, eps=EPS, dropout=dropout)
+    options: dict[str, Any] = {"eps": eps, "dropout": dropout, "mask": mask, "activation": activation}
+    return MLM(vocab, d, body, position=Learned(d, length), kinds=kinds, **options)
 
 
 PADDED = {"padding": "padding counts in the means of the landmarks, as in the authors' code"}
@@ -93,5 +101,8 @@ EXAMPLES = (
     Example(
         lambda: nystromformer(d=16, depth=1, heads=2, landmarks=4, conv=7, norms="batch", length=64, vocab=11),
         breaks=MATES,
+    ),
+    lambda: nystromformer(
+        d=16, depth=1, heads=2, landmarks=64, hidden=24, mask=3, eps=1e-2, activation="gelu_tanh", length=64, vocab=11
     ),
 )

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, Literal, NoReturn
 
 import torch
 from jaxtyping import Float, Int
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import kinformer as kf
 from kinformer.core.batch import TokenBatch
-from kinformer.core.checks import check_in_range
+from kinformer.core.checks import check_in_range, check_option
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.loss import Loss, masked_mean, sum_over_layers, token_nll, weighted_loss
 from kinformer.core.mechanism import NoState
@@ -25,6 +25,7 @@ CHOSEN, MASKED, DRAWN = 0.15, 0.8, 0.1
 
 Tokens = Int[Tensor, "B T"] | TokenBatch
 Segment = Callable[[Tensor, Any], Tensor]
+GELU = Literal["gelu", "gelu_tanh"]  # exact, and approximated as in the training of GPT-2
 
 
 class MLM(Encoder):
@@ -45,6 +46,7 @@ class MLM(Encoder):
         original text, so a segment is known even if its end is hidden. When a trained model fills in gaps, the function
         gets the text with the gaps.
     mask: id of masked tokens, if it is one of the tokens, as in BERT's published vocabulary; by default `vocab`.
+    activation: nonlinearity of the head's layer, "gelu" or its approximation "gelu_tanh".
     of_read: True passes the tokens after masking to `segment`, for segments that depend on the model's input.
 
     Errors: NoState from `start`; ValueError for a weight in `penalties` of a loss that no part reports.
@@ -64,12 +66,14 @@ class MLM(Encoder):
         mask: int | None = None,
         segment: Segment | None = None,
         of_read: bool = False,
+        activation: GELU = "gelu",
         **kwargs: Any,
     ):
         super().__init__(vocab, d, body, extra=1 if mask is None else 0, **kwargs)
         self.segment, self.of_read = segment, of_read
         self.mask = vocab if mask is None else int(check_in_range("mask", mask, 0, vocab - 1))
-        self.transform = nn.Sequential(nn.Linear(d, d), nn.GELU(), LayerNorm(d, eps=self.norm.eps))
+        approximate = "tanh" if check_option("activation", activation, GELU) == "gelu_tanh" else "none"
+        self.transform = nn.Sequential(nn.Linear(d, d), nn.GELU(approximate), LayerNorm(d, eps=self.norm.eps))
         self.head = nn.Linear(d, self.embedding.num_embeddings)
         nn.init.zeros_(self.head.bias)
         tie_head(self)

@@ -8,12 +8,13 @@ import torch
 import transformers
 
 import kinformer as kf
-from kinformer.bridge.family import families
+from kinformer.bridge.family import families, native
 from kinformer.checkpoint.model_files import CheckpointError
 from tests.bridge.test_hf_folder import changed
 from tests.parity.peers import agree, shaken
 
 VOCAB = 19
+SPARSE = {"longformer", "big_bird", "nystromformer"}  # their cases are in test_sparse_encoders.py
 BERT = {
     "vocab_size": VOCAB,
     "hidden_size": 24,
@@ -41,7 +42,7 @@ def peer(case: str) -> Any:
 
 def test_every_family_of_encoders_has_a_case() -> None:
     encoders = {kind for kind, family in families().items() if family.architecture.endswith("MaskedLM")}
-    assert encoders == {kind for kind, _ in CASES.values()}
+    assert encoders == {kind for kind, _ in CASES.values()} | SPARSE
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -85,3 +86,9 @@ def test_another_activation_is_refused(tmp_path: Path) -> None:
     changed(tmp_path, hidden_act="relu")
     with pytest.raises(CheckpointError, match="hidden_act='relu', which kinformer does not read: expected 'gelu'"):
         kf.load(tmp_path)
+
+
+def test_a_model_without_segment_types_is_a_distilbert() -> None:
+    """A table of no types would be a BERT that transformers can build, but not read with."""
+    model = kf.bert(d=8, depth=1, heads=2, length=16, kinds=0, vocab=11, mask=3)
+    assert native(model)[0].kind == "distilbert"

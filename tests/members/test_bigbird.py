@@ -123,5 +123,9 @@ def test_arguments_are_checked(name: str) -> None:
 def test_what_nobody_would_read_is_refused() -> None:
     with pytest.raises(ValueError, match="nodes=3 has no effect with form=itc"):
         bigbird(**SIZES, nodes=3)
+    with pytest.raises(ValueError, match="full_up_to=9 has no effect with form=etc"):
+        bigbird(**SIZES, form="etc", full_up_to=9)
+    with pytest.raises(ValueError, match="draw='first' repeats the first block, but form='etc' has no global blocks"):
+        bigbird(**SIZES, form="etc", draw="first")
     with pytest.raises(ValueError, match="keys=1 has no effect with tables="):
         bigbird(**SIZES, tables=GIVEN)

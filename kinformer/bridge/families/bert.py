@@ -41,31 +41,43 @@ class LaterPositions(Setting):
         return {"max_position_embeddings": keywords["length"] + UNUSED}
 
 
+GELUS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}  # as in ACTIVATIONS
 SIZES = (
     Keyword("vocab_size", "vocab"),
     Keyword("hidden_size", "d"),
     Keyword("num_hidden_layers", "depth"),
     Keyword("num_attention_heads", "heads"),
     Keyword("intermediate_size", "hidden", usual=lambda keywords: 4 * keywords["d"]),
-    Keyword("type_vocab_size", "kinds", 2),
+    Keyword("type_vocab_size", "kinds", 2, least=1),
     Keyword("layer_norm_eps", "eps", 1e-12),
-    OneValue("hidden_act", "gelu"),
     OneValue("position_embedding_type", "absolute"),
     OneValue("is_decoder", False),
     OneValue("add_cross_attention", False),
     OneValue("tie_word_embeddings", True),
-    Constants(position="learned", norm="post", pattern="Full()", drawn=0, segments=None, head_dim=None),
+    Constants(head_dim=None),
+)
+FULL = (
+    OneValue("hidden_act", "gelu"),
+    Constants(position="learned", norm="post", pattern="Full()", drawn=0, segments=None),
 )
 
 
-def _tensors(root: str, position: tuple[Any, ...], head: dict[str, str]) -> tuple[Any, ...]:
-    """Return the tensor table of BERT or RoBERTa.
+def encoder_tensors(
+    root: str,
+    position: tuple[Any, ...],
+    head: dict[str, str],
+    *further: tuple[Any, ...],
+    block: str = "body.layers.{n}.",
+) -> tuple[Any, ...]:
+    """Return the tensor table of BERT, RoBERTa or an encoder with their names.
 
     root: first part of the names.
     position: form of the table of positions, if it is not the same table.
     head: foreign names of the head's parts.
+    further: further lines of the table (`rules`).
+    block: first part of our names of a block.
     """
-    layer, block = root + "encoder.layer.{n}.", "body.layers.{n}."
+    layer = root + "encoder.layer.{n}."
     return rules(
         ("embedding.weight", root + "embeddings.word_embeddings.weight"),
         ("position.table.weight", root + "embeddings.position_embeddings.weight", *position),
@@ -81,7 +93,8 @@ def _tensors(root: str, position: tuple[Any, ...], head: dict[str, str]) -> tupl
         (block + "layers.1.up.{p}", layer + "intermediate.dense.{p}"),
         (block + "layers.1.down.{p}", layer + "output.dense.{p}"),
         (block + "norms.1.{p}", layer + "output.LayerNorm.{p}"),
-        *[(ours, theirs) for ours, theirs in head.items()],
+        *head.items(),
+        *further,
     )
 
 
@@ -105,8 +118,8 @@ FAMILIES = (
         "bert",
         "BertForMaskedLM",
         bert,
-        (*SIZES, Keyword("max_position_embeddings", "length", 512), MaskToken(103)),
-        _tensors("bert.", (), BERT_HEAD),
+        (*SIZES, *FULL, Keyword("max_position_embeddings", "length", 512), MaskToken(103)),
+        encoder_tensors("bert.", (), BERT_HEAD),
         prefix="bert.",
         unread=frozenset({"pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "directionality"})
         | {"pooler_size_per_head", "pooler_type"},
@@ -122,8 +135,8 @@ FAMILIES = (
         "roberta",
         "RobertaForMaskedLM",
         bert,
-        (*SIZES, LaterPositions(), OneValue("pad_token_id", 1), MaskToken(50264)),
-        _tensors("roberta.", (LaterRows(UNUSED),), ROBERTA_HEAD),
+        (*SIZES, *FULL, LaterPositions(), OneValue("pad_token_id", 1), MaskToken(50264)),
+        encoder_tensors("roberta.", (LaterRows(UNUSED),), ROBERTA_HEAD),
         prefix="roberta.",
         spare=(r"roberta\.pooler\..*", r"lm_head\.decoder\.bias", r".*position_ids"),
         head=HEAD,

@@ -102,6 +102,14 @@ def test_the_last_block_of_a_row_is_global_wherever_it_ends(length: int) -> None
     assert torch.equal(actual, (at[:, None] // 3 == at // 3) | last | last[:, None])
 
 
+@pytest.mark.parametrize(("length", "full"), [(4, True), (5, True), (6, False)])
+def test_short_rows_are_global_as_a_whole(length: int, full: bool) -> None:
+    layer = GlobalEnds(Attention(QKV(D, 2), Softmax(Block(2))), 2, full_up_to=5)
+    pos = torch.full((2, 9), -1)
+    pos[0, 1 : 1 + length], pos[1] = torch.arange(length), torch.arange(9)
+    assert moves(layer, Context(pos), 9)[1 : 1 + length, 1 : 1 + length].all() == full
+
+
 def test_what_a_batch_adds_stays() -> None:
     layer, at = GlobalEnds(Attention(QKV(D, 2), Softmax(Band(0))), 1), torch.arange(LENGTH)
     actual = moves(layer, Context(at[None], also=Tokens(2)))
