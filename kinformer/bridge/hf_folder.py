@@ -79,11 +79,13 @@ def build(family: Family, config: Mapping[str, Any], weights: Mapping[str, Tenso
 
     Errors: CheckpointError.
     """
-    keywords = family.read(config)
     with torch.random.fork_rng(devices=[]), Uninitialised():
         try:
+            keywords = family.read(config)
             model: Any = family.member(**keywords)
-        except (ValueError, TypeError) as error:
+        except CheckpointError:
+            raise
+        except (ValueError, TypeError, ArithmeticError) as error:  # settings compute with the numbers of the config
             raise CheckpointError(f"the config cannot be built: {error}") from error
     load_tensors(model, family.join(model, weights), Path(WEIGHTS))
     kinds = {tensor.dtype for tensor in weights.values() if tensor.is_floating_point()}

@@ -5,6 +5,7 @@ from typing import Any
 from kinformer.bridge.family import Family, rules
 from kinformer.bridge.settings import ACTIVATIONS, Config, Constants, Keyword, Keywords, Setting, UnreadableKey
 from kinformer.bridge.tensors import ByHead
+from kinformer.core.checks import resolve_head_dim
 from kinformer.members.gpt_neox import gpt_neox, quarter
 
 
@@ -24,12 +25,12 @@ class PartialRope(Setting):
         for key, value in (("rope_theta", base), ("partial_rotary_factor", share)):
             if given.get(key, value) != value:  # transformers does not read these keys beside the others
                 raise UnreadableKey(key, given[key], f"{value} as in rope_parameters, rotary_emb_base and rotary_pct")
-        width = keywords["d"] // keywords["heads"]
+        width = resolve_head_dim(keywords["d"], keywords["heads"])
         turned = int(width * share)
         return {"base": float(base), "turned": None if turned == quarter(width) else turned}
 
     def write(self, keywords: Keywords) -> dict[str, Any]:
-        width = keywords["d"] // keywords["heads"]
+        width = resolve_head_dim(keywords["d"], keywords["heads"])
         turned = quarter(width) if keywords["turned"] is None else keywords["turned"]
         parameters = {"rope_type": "default", "rope_theta": keywords["base"], "partial_rotary_factor": turned / width}
         return {"rope_parameters": parameters}
