@@ -135,6 +135,7 @@ from kinformer.members.disagreement import disagreement as disagreement
 from kinformer.members.etc import etc as etc
 from kinformer.members.gaussian_transformer import gaussian_transformer as gaussian_transformer
 from kinformer.members.gpt import gpt as gpt
+from kinformer.members.gpt_neox import gpt_neox as gpt_neox
 from kinformer.members.gtrxl import gtrxl as gtrxl
 from kinformer.members.guided_attention import guided_attention as guided_attention
 from kinformer.members.hard_coded_gaussian import hard_coded_gaussian as hard_coded_gaussian
@@ -247,6 +248,7 @@ from kinformer.nn.blocks.isab import ISAB as ISAB
 from kinformer.nn.blocks.mab import MAB as MAB
 from kinformer.nn.blocks.mab import PublishedMAB as PublishedMAB
 from kinformer.nn.blocks.output_gate import OutputGate as OutputGate
+from kinformer.nn.blocks.parallel_sublayers import ParallelSublayers as ParallelSublayers
 from kinformer.nn.blocks.positioned_block import PositionedBlock as PositionedBlock
 from kinformer.nn.blocks.post_norm import NormLast as NormLast
 from kinformer.nn.blocks.post_norm import PostNorm as PostNorm

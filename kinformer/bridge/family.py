@@ -110,7 +110,7 @@ class Family:
                 raise NoFamily(f"{self.architecture} has no {name}={keywords[name]!r}")
         return config
 
-    def join(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def join(self, model: Any, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the tensors of our model, made from the foreign ones.
 
         model: our model.
@@ -127,7 +127,9 @@ class Family:
         is_head = {place.name for place in every if place.name.startswith(self.head)} if self.head else set()
         if is_head and not any(name in theirs for place in every if place.name in is_head for name in place.theirs):
             warn(f"the weights have no head, so this model of type {self.kind} gives hidden states, but no predictions")
-            made = {name: ours[name] for name in is_head}
+            with torch.random.fork_rng(devices=[]):  # the parameters of `model` may be uninitialised
+                drawn = dict(tensors_of(self.member.rebuild(**model.member.keywords)))  # type: ignore[attr-defined]
+            made = {name: drawn[name] for name in is_head}
         for place in every:
             missing = [name for name in place.theirs if name not in theirs]
             if missing and place.name in made:

@@ -21,6 +21,7 @@ from kinformer.checkpoint.tokenizer import Tokenizer
 from kinformer.checkpoint.tokenizer_choice import read_tokenizer
 from kinformer.checkpoint.weights_file import load_tensors, read_tensors
 from kinformer.core.from_json import from_json
+from kinformer.core.uninitialised import Uninitialised
 
 INDEX = "model.safetensors.index.json"  # names the file of each tensor, where there are several
 PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
@@ -78,16 +79,18 @@ def build(family: Family, config: Mapping[str, Any], weights: Mapping[str, Tenso
 
     Errors: CheckpointError.
     """
-    keywords = family.read(config)
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), Uninitialised():
         try:
+            keywords = family.read(config)
             model: Any = family.member(**keywords)
-        except (ValueError, TypeError) as error:
+        except CheckpointError:
+            raise
+        except (ValueError, TypeError, ArithmeticError) as error:  # settings compute with the numbers of the config
             raise CheckpointError(f"the config cannot be built: {error}") from error
+    load_tensors(model, family.join(model, weights), Path(WEIGHTS))
     kinds = {tensor.dtype for tensor in weights.values() if tensor.is_floating_point()}
     if len(kinds) == 1:
         model.to(dtype=kinds.pop())
-    load_tensors(model, family.join(model, weights), Path(WEIGHTS))
     length = None if family.length_key is None else config.get(family.length_key)
     model.trained_length = keywords.get("length", length)
     return model.eval()

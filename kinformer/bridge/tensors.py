@@ -54,6 +54,16 @@ class Stacked(Form):
         return tensor.split(owner.widths)
 
 
+class ByHead(Form):
+    """One foreign matrix with the query, key and value of the first head, then of the second, and so on."""
+
+    def join(self, tensors: Sequence[Tensor], owner: Any) -> Tensor:
+        return tensors[0].unflatten(0, (owner.heads, 3, owner.k_dim)).transpose(0, 1).flatten(0, 2)
+
+    def split(self, tensor: Tensor, owner: Any) -> Sequence[Tensor]:
+        return [tensor.unflatten(0, (3, owner.heads, owner.k_dim)).transpose(0, 1).flatten(0, 2)]
+
+
 class LaterRows(Form):
     """One foreign table, of which the first rows are unused; they are written as zeros.
 

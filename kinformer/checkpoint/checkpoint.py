@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ from kinformer.core.keyword_hints import hint_keywords
 from kinformer.core.keywords import check_keywords, name_of
 from kinformer.core.missing_path import refuse_long_paths
 from kinformer.core.model import ColumnScales, Metric
+from kinformer.core.uninitialised import Uninitialised
 from kinformer.core.warn import warn
 
 BYTES = "bytes"  # config entry for models without a tokenizer
@@ -237,7 +238,8 @@ def load(folder: str | Path, member: Callable[..., Any] | None = None, paths: Ma
         check_keywords(function, keywords)
     except TypeError as error:
         raise CheckpointError(f"{folder / CONFIG} does not fit its member: {error}") from error
-    with torch.random.fork_rng(devices=[]):
+    ours = function.__module__.startswith("kinformer.")  # a user's member may compute something from its first weights
+    with torch.random.fork_rng(devices=[]), Uninitialised() if ours else nullcontext():
         model = getattr(function, "rebuild", function)(**keywords)
     kinds = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
     if len(kinds) == 1:

@@ -20,7 +20,7 @@ Read in this order:
 Contracts of further parts: `position`, `feature_map`, `pair_map`, `regulariser`, `shorten`, `pooler`, `after_step`.
 Inputs and results of models: `actor`, `rollout`, `task`, `neighbours`, `search`. Coordinates of tokens: `raster`,
 `span_tree`. Helpers of constructors, trainings and laws (tested properties): `checks`, `tokenwise`, `dropout`,
-`eval_mode`, `parameter_noise`, `vocabulary`, `quote`, `missing_path`, `from_json`, `module_hooks`. Tensors and
-gradients: `autocast`, `unit_vector`, `choice`, `ties`, `function_transforms`, and `unrepeatable` for parts with outputs
-that may change between two calls.
+`eval_mode`, `parameter_noise`, `uninitialised`, `vocabulary`, `quote`, `missing_path`, `from_json`, `module_hooks`.
+Tensors and gradients: `autocast`, `unit_vector`, `choice`, `ties`, `function_transforms`, and `unrepeatable` for parts
+with outputs that may change between two calls.
 """

@@ -101,6 +101,7 @@ _SYNONYMS = {
     "Stack": "Decoder Encoder AttentionLayers TransformerDecoder TransformerEncoder",
     "gpt": "GPT GPT2 gpt2 GPT2LMHeadModel GPT2Model",
     "llama": "LlamaForCausalLM LlamaModel Llama",
+    "gpt_neox": "GPTNeoXForCausalLM GPTNeoXModel GPTNeoX Pythia pythia",
     "Rotary": "RotaryEmbedding RoPE rope RotaryPositionalEmbedding LlamaRotaryEmbedding",
     "Band": "SlidingWindow SlidingWindowAttention LocalAttention",
     "transformer": "XTransformer Transformer",

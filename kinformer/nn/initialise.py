@@ -65,11 +65,7 @@ def initialise(model: M, scheme: Scheme, *, std: float = 0.02) -> M:
 
 
 def _truncated_normal(weight: Tensor, std: float) -> None:
-    """Draw from N(0, std^2) within two standard deviations, by the inverse of the distribution function.
-
-    PyTorch's `trunc_normal_` redraws until all numbers are inside. It never ends in a context that builds models
-    without drawing random numbers.
-    """
+    """Draw from N(0, std^2) within two standard deviations, by the inverse of the distribution function."""
     edge = math.erf(math.sqrt(2))
     weight.uniform_(-edge, edge).erfinv_().mul_(math.sqrt(2) * std).clamp_(-2 * std, 2 * std)
 

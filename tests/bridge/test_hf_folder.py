@@ -58,6 +58,8 @@ def test_a_loaded_model_is_saved_and_loaded_as_ours(tmp_path: Path) -> None:
         ({"hidden_act": "xielu"}, "hidden_act='xielu', which kinformer does not read: expected 'silu' or"),
         ({"mlp_bias": True}, "has mlp_bias=True"),
         ({"num_attention_heads": 5}, "the config cannot be built: "),
+        ({"num_attention_heads": 0}, "the config cannot be built: "),
+        ({"hidden_size": "24"}, "the config cannot be built: "),
         ({"hidden_size": None}, "has hidden_size=None"),
         ({"num_hidden_layers": 4}, "the weights lack model.layers.3."),
         ({"num_hidden_layers": 2}, "the weights have model.layers.2."),

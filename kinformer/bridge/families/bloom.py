@@ -1,25 +1,9 @@
 """BLOOM, whose queries, keys and values lie head by head in one matrix."""
 
-from collections.abc import Sequence
-from typing import Any
-
-from torch import Tensor
-
 from kinformer.bridge.family import Family, rules
 from kinformer.bridge.settings import Constants, Keyword, OneValue
-from kinformer.bridge.tensors import Form
+from kinformer.bridge.tensors import ByHead
 from kinformer.members.bloom import bloom
-
-
-class ByHead(Form):
-    """One foreign matrix with the query, key and value of the first head, then of the second, and so on."""
-
-    def join(self, tensors: Sequence[Tensor], owner: Any) -> Tensor:
-        return tensors[0].unflatten(0, (owner.heads, 3, owner.k_dim)).transpose(0, 1).flatten(0, 2)
-
-    def split(self, tensor: Tensor, owner: Any) -> Sequence[Tensor]:
-        return [tensor.unflatten(0, (3, owner.heads, owner.k_dim)).transpose(0, 1).flatten(0, 2)]
-
 
 BLOCK, LAYER = "body.layers.{n+1}.", "transformer.h.{n}."  # our first layer is the norm of the embeddings
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from kinformer.core.keywords import as_texts
 from kinformer.core.model import Model
+from kinformer.core.uninitialised import Uninitialised
 from kinformer.lab.cost.free_memory import NUMBERS
-from kinformer.lab.cost.uninitialised import Uninitialised
 from kinformer.lab.errors import UserError, from_user
 from kinformer.lab.member_choice import MemberChoice, parse_member, with_keywords
 from kinformer.lab.train.member_fit import fit_length

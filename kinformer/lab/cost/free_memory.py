@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from kinformer.core.discover import modules
-from kinformer.lab.cost.uninitialised import Uninitialised
+from kinformer.core.uninitialised import Uninitialised
 from kinformer.lab.errors import UserError, from_user
 from kinformer.lab.member_choice import MemberChoice
 
