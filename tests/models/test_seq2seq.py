@@ -57,7 +57,7 @@ def log_probabilities(model: Seq2Seq, source: list[int], target: list[int]) -> T
 
 def test_framed_puts_begin_before_and_end_behind() -> None:
     target = torch.tensor([[-1, 4, 5, -1], [4, 5, 6, 7], [-1, -1, -1, 3], [-1, -1, -1, -1], [3, -1, -1, -1]])
-    read, targets = frame_target(target, 21, 20)
+    read, targets = frame_target(target, (21,), 20)
     for row, want, given_row in zip(read.tolist(), targets.tolist(), target.tolist(), strict=True):
         tokens = [n for n in given_row if n >= 0]
         pairs = [(r, w) for r, w in zip(row, want, strict=True) if r >= 0 or w >= 0]
