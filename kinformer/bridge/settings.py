@@ -159,14 +159,14 @@ class TargetTokens(Setting):
         self.begin, self.end, self.pad = begin, end, pad
 
     def read(self, config: Config, keywords: Keywords) -> dict[str, Any]:
-        found = {key: config.get(key) for key in self.keys}
-        begin = self.begin if found["decoder_start_token_id"] is None else found["decoder_start_token_id"]
-        end = self.end if found["eos_token_id"] is None else found["eos_token_id"]
-        size = found["vocab_size"]
-        for key, value in (("vocab_size", size), ("decoder_start_token_id", begin), ("eos_token_id", end)):
+        size, begin, end = (
+            usual if config.get(key) is None else config[key]
+            for key, usual in zip(self.keys, (None, self.begin, self.end), strict=False)
+        )
+        for key, value in zip(self.keys, (size, begin, end), strict=False):
             if type(value) is not int:
                 raise UnreadableKey(key, value, "one whole number")
-        if found["bad_words_ids"] == [[begin]] and begin == size - 1:
+        if config.get("bad_words_ids") == [[begin]] and begin == size - 1:
             return {"vocab": size - 1, "begin": None, "end": end}
         return {"vocab": size, "begin": begin, "end": end}
 
