@@ -159,13 +159,12 @@ class TargetTokens(Setting):
         self.begin, self.end, self.pad = begin, end, pad
 
     def read(self, config: Config, keywords: Keywords) -> dict[str, Any]:
-        size, begin, end = (
-            usual if config.get(key) is None else config[key]
-            for key, usual in zip(self.keys, (None, self.begin, self.end), strict=False)
-        )
-        for key, value in zip(self.keys, (size, begin, end), strict=False):
+        usual: dict[str, Any] = {"vocab_size": None, "decoder_start_token_id": self.begin, "eos_token_id": self.end}
+        ids = {key: value if config.get(key) is None else config[key] for key, value in usual.items()}
+        for key, value in ids.items():
             if type(value) is not int:
                 raise UnreadableKey(key, value, "one whole number")
+        size, begin, end = ids.values()
         if config.get("bad_words_ids") == [[begin]] and begin == size - 1:
             return {"vocab": size - 1, "begin": None, "end": end}
         return {"vocab": size, "begin": begin, "end": end}
