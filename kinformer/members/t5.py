@@ -10,7 +10,6 @@ from kinformer.core.example import Example
 from kinformer.core.layer import Layer
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
-from kinformer.members.support.wiring import tied_start
 from kinformer.models.seq2seq import Seq2Seq
 from kinformer.nn.aggregations.out_projection import OutProjection
 from kinformer.nn.attention import Attention
@@ -68,7 +67,9 @@ def t5(
     Scores are not divided by the root of the head's width. Instead, the matrices of queries start smaller by this
     factor, as in the authors' code.
 
-    Differences: the authors' code also drops hidden units and the output of each side.
+    Differences: the authors' code also drops hidden units and the output of each side. Its embeddings start with a
+    standard deviation of 1. Tied ones start with 0.4 here, because larger ones make the untrained model repeat its
+    input.
     """
     norm, width = partial(RMSNorm, eps=eps), resolve_head_dim(d, heads, head_dim)
 
@@ -88,15 +89,14 @@ def t5(
     depths = (check_at_least("depth", depth, 1), depth if decoder_depth is None else decoder_depth)
     encoder = [block(attention(Full(), around)) for _ in range(depths[0])]
     decoder = [block(attention(Causal(), before), attention(Full(), None, cross=True)) for _ in range(depths[1])]
-    factor = d**-0.5 if check_flag("tie", tie) else 1.0
     return Seq2Seq(
         vocab,
         d,
         Stack(encoder, norm(d)),
         Stack(decoder, norm(d)),
-        tie=tie,
-        std=tied_start(d) / factor if tie else 1.0,
-        head_scale=factor,
+        tie=check_flag("tie", tie),
+        std=0.4 if tie else 1.0,
+        head_scale=d**-0.5 if tie else 1.0,
         dropout=dropout,
         begin=begin,
         end=end,
