@@ -41,7 +41,7 @@ def t5(
     begin: int | None = None,
     end: int | None = None,
 ) -> Seq2Seq:
-    """T5 (Raffel et al., 2019, arXiv:1910.10683): a pre-norm encoder-decoder whose positions are only biases.
+    """T5 (Raffel et al., 2019, arXiv:1910.10683): a pre-norm encoder-decoder with biases of distance.
 
     Choose it over `transformer` for rows of any length. The scores of a head get one learned number for each range of
     distances, and all blocks of a side share these numbers. The default has the sizes of the small model. With
@@ -57,7 +57,7 @@ def t5(
     activation: nonlinearity of the feed-forward layers.
     tie: use the embedding as the output head, on the decoder's output times d^-1/2.
     buckets: number of ranges of distances; the encoder has half of them for each direction.
-    furthest: distance in tokens from which on all distances share a bucket.
+    furthest: distance in tokens; it and all larger ones share a bucket.
     vocab: vocabulary size, in tokens.
     dropout: dropout probability of embeddings, attention weights and sublayer outputs.
     eps: epsilon of the norms.

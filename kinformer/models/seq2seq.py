@@ -328,7 +328,7 @@ def frame_target(
     """Return the decoder's input (`opening` and the target) and what it predicts (the target and `end`).
 
     target: target tokens; -1 is padding.
-    opening, end: ids that open and close a target. Of the opening, none is predicted.
+    opening, end: ids that open and close a target. The opening is not predicted.
     """
     read = target
     for token in reversed(opening):

@@ -1,4 +1,4 @@
-"""BART: a Transformer with normalised embeddings, and a table of positions on each side with two unused rows."""
+"""BART: a Transformer with normalised embeddings, and two unused rows in each table of positions."""
 
 from kinformer.bridge.families.marian import COPIES, SIZES, UNREAD, tensors
 from kinformer.bridge.family import Family, rules

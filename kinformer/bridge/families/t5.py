@@ -48,7 +48,7 @@ class FeedForward(Setting):
 
 
 class OutputScale(Setting):
-    """Whether the head is the embedding, on a scaled output. Configs of transformers 5 say it by the scale alone."""
+    """Tie of the head to the embedding, which scales the output. Transformers 5 writes only the scale."""
 
     keys = ("scale_decoder_outputs", "tie_word_embeddings")
 
