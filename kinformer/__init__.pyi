@@ -177,6 +177,7 @@ from kinformer.members.sparse_transformer import sparse_transformer as sparse_tr
 from kinformer.members.star_classifier import star_classifier as star_classifier
 from kinformer.members.star_transformer import star_transformer as star_transformer
 from kinformer.members.synthesizer import synthesizer as synthesizer
+from kinformer.members.t5 import t5 as t5
 from kinformer.members.talking_heads import talking_heads as talking_heads
 from kinformer.members.topk_transformer import topk_transformer as topk_transformer
 from kinformer.members.transformer import transformer as transformer

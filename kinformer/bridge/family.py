@@ -3,7 +3,7 @@
 import importlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ UNREAD = frozenset(
     exponential_decay_length_penalty suppress_tokens begin_suppress_tokens pruned_heads
     """.split()
 )
-TRAINING = frozenset({"dropout", "init", "best", "beside"})  # keywords of members that change no output
+TRAINING = frozenset({"dropout", "init", "best", "beside", "smoothing"})  # keywords of members that change no output
 
 
 class NoFamily(ValueError):
@@ -57,6 +57,8 @@ class Family:
     unread: further keys of the config that change no result.
     spare: regular expressions of names of tensors that are no weights, such as masks.
     head: first parts of the names of our tensors that models which were saved without a head lack.
+    copies: names of foreign tensors, each with the name of another that it usually equals; one of both is enough.
+    zeros: names of foreign tensors that are 0 if they are missing.
     """
 
     kind: str
@@ -69,6 +71,8 @@ class Family:
     unread: frozenset[str] = frozenset()
     spare: tuple[str, ...] = ()
     head: tuple[str, ...] = ()
+    copies: Mapping[str, str] = field(default_factory=dict)
+    zeros: tuple[str, ...] = ()
 
     def read(self, config: Config) -> dict[str, Any]:
         """Return the keywords of the member for a foreign config.
@@ -121,6 +125,10 @@ class Family:
         ours = dict(tensors_of(model))
         start = "" if any(name.startswith(self.prefix) for name in tensors) else self.prefix
         theirs = {start + name: tensor for name, tensor in tensors.items()}
+        given = list(theirs)
+        for copy, original in self.copies.items():
+            same = [theirs[name] for name in (copy, original) if name in theirs]
+            theirs = {copy: same[0], original: same[-1], **theirs} if same else theirs
         made: dict[str, Tensor] = {}
         used: set[str] = set()
         every = list(places(model, list(ours), self.tensors))
@@ -132,6 +140,8 @@ class Family:
             made = {name: drawn[name] for name in is_head}
         for place in every:
             missing = [name for name in place.theirs if name not in theirs]
+            if missing and missing[0] in self.zeros:
+                made[place.name] = torch.zeros_like(ours[place.name])
             if missing and place.name in made:
                 continue
             if missing:
@@ -139,7 +149,7 @@ class Family:
             parts = [theirs[name] for name in place.theirs]
             made[place.name] = _joined(place, parts, ours[place.name].shape)
             used.update(place.theirs)
-        left = [name for name in theirs if name not in used and not self._is_spare(name, theirs, model)]
+        left = [name for name in given if name not in used and not self._is_spare(name, theirs, model)]
         if left:
             raise CheckpointError(
                 f"the weights have {left[0]}, which kinformer has no place for in a model of type {self.kind}"
@@ -155,11 +165,15 @@ class Family:
         for place in places(model, list(ours), self.tensors):
             tensors = place.form.split(ours[place.name], place.owner)
             theirs |= {name: part.contiguous() for name, part in zip(place.theirs, tensors, strict=True)}
+        if "head.weight" in ours:  # a class with a head of its own does not tie its embeddings either
+            theirs |= {copy: theirs[name].clone() for copy, name in self.copies.items() if copy not in theirs}
         return theirs
 
     def _is_spare(self, name: str, theirs: Mapping[str, Tensor], model: nn.Module) -> bool:
         """Whether a foreign tensor is no weight, or a second copy of one that our model shares."""
         if any(re.fullmatch(pattern, name) for pattern in self.spare):
+            return True
+        if name in self.copies and torch.equal(theirs[name], theirs[self.copies[name]]):
             return True
         every = model.state_dict(keep_vars=True)
         shared = {id(tensor): first for first, tensor in reversed(every.items())}

@@ -24,6 +24,7 @@ from kinformer.core.from_json import from_json
 from kinformer.core.uninitialised import Uninitialised
 
 INDEX = "model.safetensors.index.json"  # names the file of each tensor, where there are several
+TARGET_KEYS = ("decoder_start_token_id", "eos_token_id", "forced_bos_token_id", "bad_words_ids")
 PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 
 
@@ -52,7 +53,8 @@ def load_folder(folder: Path) -> Any:
     try:
         family = family_of(config.get("model_type"))
         tokenizer = read_tokenizer(folder / TOKENIZER) if (folder / TOKENIZER).is_file() else None
-        model = build(family, _special_tokens(folder, tokenizer) | config, read_weights(folder))
+        config = _special_tokens(folder, tokenizer) | config | _target_tokens(folder)
+        model = build(family, config, read_weights(folder))
     except CheckpointError as error:
         raise CheckpointError(f"{folder}: {error}") from error
     model.tokenizer = tokenizer
@@ -68,6 +70,13 @@ def _special_tokens(folder: Path, tokenizer: Tokenizer | None) -> dict[str, int]
             if token is not None and (number := tokenizer.backend.token_to_id(token)) is not None:
                 return {"mask_token_id": number}
     return {}
+
+
+def _target_tokens(folder: Path) -> dict[str, Any]:
+    """Return the keys of generation_config.json that open and close a target; they precede those of config.json."""
+    path = folder / "generation_config.json"
+    config = read_config(path) if path.is_file() else {}
+    return {key: config[key] for key in TARGET_KEYS if config.get(key) is not None}
 
 
 def build(family: Family, config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Any:

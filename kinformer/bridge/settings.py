@@ -128,6 +128,66 @@ class OneValue(Setting):
         return {self.keys[0]: self.value}
 
 
+class Equal(Setting):
+    """A key that must have the value of a keyword, because the member has one number for both.
+
+    key: name in the foreign config.
+    keyword: name in the member's signature, which an earlier setting reads.
+    """
+
+    def __init__(self, key: str, keyword: str) -> None:
+        self.keys, self.keyword = (key,), keyword
+
+    def read(self, config: Config, keywords: Keywords) -> dict[str, Any]:
+        (key,) = self.keys
+        value = config.get(key)
+        if value is not None and value != keywords[self.keyword]:
+            raise UnreadableKey(key, value, f"{keywords[self.keyword]!r}, as of {self.keyword}")
+        return {}
+
+    def write(self, keywords: Keywords) -> dict[str, Any]:
+        return {self.keys[0]: keywords[self.keyword]}
+
+
+class TargetTokens(Setting):
+    """The vocabulary of an encoder-decoder, with the ids that open and close a target.
+
+    If `bad_words_ids` forbids to write the opening id, and it is the last one, it is no token of ours: begin=None.
+
+    begin, end: ids that a config without the keys has.
+    pad: id of padding that is written; the opening id if None.
+    """
+
+    keys = ("vocab_size", "decoder_start_token_id", "eos_token_id", "pad_token_id", "bad_words_ids")
+
+    def __init__(self, begin: int, end: int, pad: int | None = None) -> None:
+        self.begin, self.end, self.pad = begin, end, pad
+
+    def read(self, config: Config, keywords: Keywords) -> dict[str, Any]:
+        usual: dict[str, Any] = {"vocab_size": None, "decoder_start_token_id": self.begin, "eos_token_id": self.end}
+        ids = {key: value if config.get(key) is None else config[key] for key, value in usual.items()}
+        for key, value in ids.items():
+            if type(value) is not int:
+                raise UnreadableKey(key, value, "one whole number")
+        size, begin, end = ids.values()
+        if config.get("bad_words_ids") == [[begin]] and begin == size - 1:
+            return {"vocab": size - 1, "begin": None, "end": end}
+        return {"vocab": size, "begin": begin, "end": end}
+
+    def write(self, keywords: Keywords) -> dict[str, Any]:
+        vocab, begin, end = (keywords[name] for name in ("vocab", "begin", "end"))
+        only_read = {"bad_words_ids": [[vocab]]} if begin is None else {}
+        begin, size = (vocab, vocab + 1) if begin is None else (begin, vocab)
+        pad = begin if self.pad is None else self.pad
+        return {
+            "vocab_size": size,
+            "decoder_start_token_id": begin,
+            "eos_token_id": end,
+            "pad_token_id": pad,
+            **only_read,
+        }
+
+
 class Constants(Setting):
     """Keywords with fixed values, which no key of the config names.
 

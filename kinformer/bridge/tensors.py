@@ -80,6 +80,16 @@ class LaterRows(Form):
         return [nn.functional.pad(tensor, (0, 0, self.unused, 0))]
 
 
+class Row(Form):
+    """One foreign matrix of one row, which is our vector."""
+
+    def join(self, tensors: Sequence[Tensor], owner: nn.Module) -> Tensor:
+        return tensors[0].flatten()
+
+    def split(self, tensor: Tensor, owner: nn.Module) -> Sequence[Tensor]:
+        return [tensor[None]]
+
+
 class TensorRule(NamedTuple):
     """One line of a tensor table.
 
@@ -87,11 +97,13 @@ class TensorRule(NamedTuple):
         is {n} in the foreign names.
     theirs: names of the foreign tensors, with the same placeholders.
     form: the way in which they make ours.
+    owner: class of the modules that own such a tensor, if tensors of others have the same name.
     """
 
     ours: str
     theirs: tuple[str, ...]
     form: Form = Same()
+    owner: type[nn.Module] = nn.Module
 
     def match(self, name: str) -> Mapping[str, str] | None:
         """Return the values of the placeholders in a name of ours; None if the rule is not for it."""
@@ -129,9 +141,9 @@ def places(model: nn.Module, names: Sequence[str], rules: Sequence[TensorRule]) 
     Errors: LookupError for a tensor without a rule, which is a fault of the table.
     """
     for name in names:
+        owner = model.get_submodule(".".join(name.split(".")[:-2]))
         for rule in rules:
-            if (values := rule.match(name)) is not None:
-                owner = model.get_submodule(".".join(name.split(".")[:-2]))
+            if (values := rule.match(name)) is not None and isinstance(owner, rule.owner):
                 yield Place(name, tuple(theirs.format(**values) for theirs in rule.theirs), rule.form, owner)
                 break
         else:

@@ -69,10 +69,10 @@ def generate(
     gradients, and its mode is restored. When the learned positions of a model are full, it reads the last half of its
     window again from position 0, and continues.
 
-    model: a language model, or a sequence-to-sequence model, which also has `begin` and `end`.
+    model: a language model, or a sequence-to-sequence model, which also has `opening` and `end`.
     tokens: token ids of the prompts, padded with -1 on the left if their lengths differ. A list of ids, or a tensor
         [T], is one prompt; a list of lists is a batch. A dict of `input_ids` and `attention_mask` works too. None
-        starts from `model.begin`, which is not returned.
+        starts from `model.opening`, the ids before every target, which are not returned.
     steps: largest number of new tokens.
     temperature: tokens are sampled from softmax(logits / temperature); 0 takes the most likely token, the first of
         equal ones. The default is 1 with top_k or top_p. If none of the three is given, temperature is 0.6 and top_p is
@@ -131,7 +131,7 @@ def generate(
     with evaluating(model):
         reader, text = _begin(model, prompt, padded, steps, state, source, recompute)
         rows = method.go_on(reader, text, steps, _ends(stop, getattr(model, "end", None)), seed, on_tokens)
-    return rows if tokens is not None else rows[:, 1:]
+    return rows if tokens is not None else rows[:, prompt.shape[1] :]
 
 
 class _Method(NamedTuple):
@@ -265,10 +265,10 @@ def _prompt(
 ) -> tuple[Int[Tensor, "B T"], bool]:
     """Return the prompt, and whether it contains padding."""
     if tokens is None:
-        begin = getattr(model, "begin", None)
-        if source is None or begin is None:
+        opening = getattr(model, "opening", None)
+        if source is None or opening is None:
             raise ValueError("tokens=None needs source= and a model with a begin token; give a prompt [B, T]")
-        return torch.full((len(source), 1), begin), False
+        return torch.tensor([opening]).expand(len(source), -1), False
     if source is None and state is None and callable(getattr(model, "encode", None)):
         raise ValueError(
             f"{type(model).__name__} got no source; give source=ids [R, S], with tokens=None to begin the target"

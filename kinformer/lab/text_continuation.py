@@ -105,7 +105,7 @@ def rows_of(
     reading: the text that the model has already read (prefilled), or None.
     """
     encode = tokenizer_of_model(model).encode
-    first = [model.begin] if sources is not None else [] if reading is None else [int(reading.last)]
+    first = model.opening if sources is not None else [] if reading is None else [int(reading.last)]
     begun = pad_sequences([[*first, *encode(prompt)] for prompt in prompts], front=True)
     return begun, None if sources is None else pad_sequences([encode(prompt) for prompt in sources], front=True)
 

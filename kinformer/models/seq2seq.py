@@ -1,7 +1,7 @@
 """Seq2Seq: an encoder-decoder model that writes a target sequence for a source sequence."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 import torch
@@ -11,7 +11,14 @@ from torch.nn import functional as F
 
 import kinformer as kf
 from kinformer.core.batch import TokenBatch
-from kinformer.core.checks import check_at_least, check_in_range, check_optional_part, check_part, check_probability
+from kinformer.core.checks import (
+    check_at_least,
+    check_in_range,
+    check_optional_part,
+    check_part,
+    check_probability,
+    check_whole_between,
+)
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, make_state_spec
 from kinformer.core.loss import (
     Loss,
@@ -52,9 +59,10 @@ class Seq2Seq(Writer):
 
     Choose it if inputs and outputs are separate sequences; choose `LM` for one text. Source, target and head share one
     embedding. Two ids follow `vocab`: `end`, which the model writes last, and `begin`, which it reads first and never
-    writes, so logits have vocab + 1 entries. The loss is over the target's tokens and the end, each given the true
-    tokens before it. If the target is a `TokenBatch` (tokens with marks) with scored tokens, the loss is over these and
-    the end. -1 is padding, at the ends of a row only. A target without tokens has no loss.
+    writes, so logits have vocab + 1 entries. In published models, one or both are among the tokens. The loss is over
+    the target's tokens and the end, each given the true tokens before it. If the target is a `TokenBatch` (tokens with
+    marks) with scored tokens, the loss is over these and the end. -1 is padding, at the ends of a row only. A target
+    without tokens has no loss.
 
     vocab: number of tokens.
     d: width of encoder and decoder.
@@ -67,6 +75,10 @@ class Seq2Seq(Writer):
     smoothing: label smoothing: part of a target's probability that the loss spreads evenly over all logits. The loss
         part "nll" is without it.
     dropout: dropout probability of the embedded tokens.
+    begin, end: ids of the tokens that open and close a target, if they are among the tokens.
+    first: id of a token that follows `begin` in every target, and is therefore not learned; None for none.
+    head_bias: True gives the head a bias, which starts at 0.
+    head_scale: factor of the decoder's output before the head.
     penalties: weights of auxiliary losses, keyed by the last part of their names.
 
     Errors: ValueError for a weight in `penalties` of a loss that no part reports, and for an `EarlyExit` with a
@@ -90,24 +102,38 @@ class Seq2Seq(Writer):
         std: float | None = None,
         smoothing: float = 0.0,
         dropout: float = 0.0,
+        begin: int | None = None,
+        end: int | None = None,
+        first: int | None = None,
+        head_bias: bool = False,
+        head_scale: float = 1.0,
         penalties: Mapping[str, Weight] | None = None,
     ):
         super().__init__()
-        self.vocab, self.end, self.begin = check_at_least("vocab", vocab, 1), vocab, vocab + 1
+        self.vocab = check_at_least("vocab", vocab, 1)
+        rows = vocab + (end is None) + (begin is None)
+        for name, token in (("begin", begin), ("end", end), ("first", first)):
+            check_whole_between(name, 0 if token is None else token, 0, vocab - 1)
+        self.end, self.begin, self.first = vocab if end is None else end, rows - 1 if begin is None else begin, first
         self.d, self.scale = check_at_least("d", d, 1), scale
         self.smoothing, self.dropout = check_probability("smoothing", smoothing), check_probability("dropout", dropout)
-        self.embedding = nn.Embedding(vocab + 2, d)
+        self.embedding = nn.Embedding(rows, d)
         nn.init.normal_(self.embedding.weight, std=d**-0.5 if std is None else check_in_range("std", std, 0, math.inf))
         self.position = check_optional_part("position", position, Position, "a position, such as Sinusoidal(d)")
         self.encoder = check_part("encoder", encoder, Layer, "a layer, such as Stack([...])")
         self.decoder = check_part("decoder", decoder, Layer, "a layer, such as Stack([...])")
-        self.head = TargetHead(d, vocab + 2, bias=False)
+        self.head = TargetHead(d, rows, rows - (begin is None), bias=head_bias, scale=head_scale)
         if tie:
             tie_head(self)
         for part in (encoder, decoder):
             self.refuse_unmet(part)
             self.refuse_untrained(part)
         self.penalties = check_known_penalties(penalties or {}, (encoder, decoder, position))
+
+    @property
+    def opening(self) -> tuple[int, ...]:
+        """Ids that the decoder reads before the first token of every target."""
+        return (self.begin,) if self.first is None else (self.begin, self.first)
 
     def refuse_untrained(self, part: Layer) -> None:
         """Raise ValueError if an exit rule has parameters that this model's loss would not train.
@@ -148,8 +174,8 @@ class Seq2Seq(Writer):
     ) -> Out:
         """Return the logits of the target token after each token, or with `last` only after the last one.
 
-        The first token of `tokens` is `begin`. Pass the source as tokens or, encoded, in `ctx`. Without a state, pass
-        it in every call; with a state, only in the first call, because the state stores the keys and values of the
+        `tokens` starts with the ids of `opening`. Pass the source as tokens or, encoded, in `ctx`. Without a state,
+        pass it in every call; with a state, only in the first call, because the state stores the keys and values of the
         source. If `ctx` is None, positions continue from the state. The output has the auxiliary values of the decoder
         only. The auxiliary values of the encoder belong to the source tokens, and enter the loss.
         """
@@ -185,9 +211,14 @@ class Seq2Seq(Writer):
                 f"wrong batch for an encoder-decoder: got {type(batch).__name__}, expected one tuple of source [B, S] "
                 "and target [B, T]. Write model((source, target))"
             )
-        target = TokenBatch.from_tokens(batch[1])
-        read, targets = frame_target(target.tokens, self.begin, self.end)
-        return read, targets.where(_scored_mask(target) | (targets == self.end), -1)
+        return self._frame(TokenBatch.from_tokens(batch[1]))[:2]
+
+    def _frame(self, target: TokenBatch) -> tuple[Int[Tensor, "B _"], Int[Tensor, "B _"], Bool[Tensor, "B _"]]:
+        """Return the decoder's input, the scored tokens and ends that it predicts, and a mask of the scored tokens."""
+        read, targets = frame_target(target.tokens, self.opening, self.end)
+        scored = target.tokens >= 0 if target.scored is None else target.scored
+        scored = F.pad(scored, (len(self.opening) - 1, 1))
+        return read, targets.where(scored | _last_mask(targets), -1), scored
 
     def training_loss(
         self, call: Callable[[tuple[str, ...]], Out], targets: Int[Tensor, "B T"], ctx: Context, progress: float
@@ -207,12 +238,10 @@ class Seq2Seq(Writer):
     def judge(self, batch: Pair, state: NumberedState | None = None) -> EvaluationSums:
         """Return the bits of the target tokens and ends, and the accuracy if the batch marks scored tokens."""
         source, target = batch
-        target = fit_to_window(self, TokenBatch.from_tokens(target), 1, state)
-        read, targets = frame_target(target.tokens, self.begin, self.end)
+        target = fit_to_window(self, TokenBatch.from_tokens(target), len(self.opening), state)
+        read, targets, scored = self._frame(target)
         out = read_in_windows(lambda window: self.logits(window, state, source=source), read, self.window, state)
-        scored = _scored_mask(target)
         answers = {} if target.scored is None else accuracy(out.y, targets.where(scored, -1))
-        targets = targets.where(scored | (targets == self.end), -1)
         return EvaluationSums({**answers, **self.metric_sums(out, targets)}, out.state)
 
     def metric_sums(self, out: Out, targets: Int[Tensor, "B T"]) -> dict[str, tuple[Tensor, Tensor]]:
@@ -230,7 +259,7 @@ class Seq2Seq(Writer):
 
     def inputs(self, batch: Pair) -> tuple[Int[Tensor, "B _"], Mapping[str, Tensor]]:
         source, target = batch
-        return frame_target(TokenBatch.from_tokens(target).tokens, self.begin, self.end)[0], {"source": source}
+        return frame_target(TokenBatch.from_tokens(target).tokens, self.opening, self.end)[0], {"source": source}
 
     def _with_source(
         self, tokens: Int[Tensor, "B T"], source: Int[Tensor, "B S"], state: NumberedState | None, ctx: Context | None
@@ -273,29 +302,46 @@ class Seq2Seq(Writer):
 
 
 class TargetHead(nn.Linear):
-    """Output head for all tokens except `begin`, the last id, which the model reads and never writes."""
+    """Output head for the first `written` ids. A last id that opens targets is read and never written.
+
+    d: width of the decoder's output.
+    rows: number of ids.
+    written: number of ids that can be written.
+    bias: whether there is a bias, which starts at 0.
+    scale: factor of the decoder's output.
+    """
+
+    def __init__(self, d: int, rows: int, written: int, *, bias: bool = False, scale: float = 1.0):
+        super().__init__(d, rows, bias=bias)
+        self.written, self.scale = written, scale
+        if bias:
+            nn.init.zeros_(self.bias)
 
     def forward(self, x: Float[Tensor, "*shape D"]) -> Float[Tensor, "*shape V"]:
-        return F.linear(x, self.weight[:-1])
+        x = x if self.scale == 1 else x * self.scale
+        return F.linear(x, self.weight[: self.written], None if self.bias is None else self.bias[: self.written])
 
 
-def frame_target(target: Int[Tensor, "B T"], begin: int, end: int) -> tuple[Int[Tensor, "B T+1"], Int[Tensor, "B T+1"]]:
-    """Return the decoder's input (`begin` and the target) and what it predicts (the target and `end`).
+def frame_target(
+    target: Int[Tensor, "B T"], opening: Sequence[int], end: int
+) -> tuple[Int[Tensor, "B _"], Int[Tensor, "B _"]]:
+    """Return the decoder's input (`opening` and the target) and what it predicts (the target and `end`).
 
     target: target tokens; -1 is padding.
-    begin, end: ids that open and close a target.
+    opening, end: ids that open and close a target. The opening is not predicted.
     """
-    real = target >= 0
-    first = real & (real.cumsum(1) == 1)
-    last = real & (real.flip(1).cumsum(1).flip(1) == 1)
-    read = torch.where(F.pad(first, (0, 1)), begin, F.pad(target, (1, 0), value=-1))
-    targets = torch.where(F.pad(last, (1, 0)), end, F.pad(target, (0, 1), value=-1))
-    return read, targets
+    read = target
+    for token in reversed(opening):
+        is_first = (read >= 0) & ((read >= 0).cumsum(1) == 1)
+        read = torch.where(F.pad(is_first, (0, 1)), token, F.pad(read, (1, 0), value=-1))
+    targets = torch.where(F.pad(_last_mask(target), (1, 0)), end, F.pad(target, (0, 1), value=-1))
+    return read, F.pad(targets, (len(opening) - 1, 0), value=-1)
 
 
-def _scored_mask(target: TokenBatch) -> Bool[Tensor, "B _"]:
-    """Return a mask of the scored tokens among the decoder's targets; an end is not among them."""
-    return F.pad(target.tokens >= 0 if target.scored is None else target.scored, (0, 1))
+def _last_mask(tokens: Int[Tensor, "B T"]) -> Bool[Tensor, "B T"]:
+    """Return a mask of the last token of each row that has one."""
+    real = tokens >= 0
+    return real & (real.flip(1).cumsum(1).flip(1) == 1)
 
 
 def _example() -> Seq2Seq:

@@ -102,7 +102,7 @@ def test_smoothing_is_of_every_exit(float64: None) -> None:
     """A share of each target's probability is spread over all entries."""
     model = build(BySequence(D, DEPTH), smoothing=0.6)
     taps = tuple(map(str, range(DEPTH)))
-    read, targets = frame_target(TARGET, VOCAB + 1, VOCAB)
+    read, targets = frame_target(TARGET, (VOCAB + 1,), VOCAB)
     encoded, pos = model.encode(SOURCE)
     ctx = context_of_tokens(read).replace(source=encoded.y, source_pos=pos, taps=taps)
     out = model.logits(read, None, ctx)

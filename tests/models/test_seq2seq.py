@@ -57,7 +57,7 @@ def log_probabilities(model: Seq2Seq, source: list[int], target: list[int]) -> T
 
 def test_framed_puts_begin_before_and_end_behind() -> None:
     target = torch.tensor([[-1, 4, 5, -1], [4, 5, 6, 7], [-1, -1, -1, 3], [-1, -1, -1, -1], [3, -1, -1, -1]])
-    read, targets = frame_target(target, 21, 20)
+    read, targets = frame_target(target, (21,), 20)
     for row, want, given_row in zip(read.tolist(), targets.tolist(), target.tolist(), strict=True):
         tokens = [n for n in given_row if n >= 0]
         pairs = [(r, w) for r, w in zip(row, want, strict=True) if r >= 0 or w >= 0]
@@ -304,3 +304,34 @@ def test_an_untied_head_is_its_own() -> None:
     tied, untied = (Seq2Seq(VOCAB, 16, MLP(16), MLP(16), tie=tie) for tie in (True, False))
     assert tied.head.weight is tied.embedding.weight
     assert untied.head.weight is not untied.embedding.weight
+
+
+# Published ids --------------------------------------------------------------------------------------------------------
+
+
+def test_ids_of_a_target_may_be_among_the_tokens(float64: None) -> None:
+    plain = transformer(d=16, depth=1, heads=2, hidden=24, vocab=VOCAB, dropout=0.0, smoothing=0.0)
+    ours = transformer(
+        d=16, depth=1, heads=2, hidden=24, vocab=VOCAB + 2, dropout=0.0, smoothing=0.0, begin=VOCAB + 1, end=VOCAB
+    )
+    ours.load_state_dict(plain.state_dict())
+    source, target = padded(SOURCES, "left"), padded(TARGETS, "right")
+    read = torch.tensor([[VOCAB + 1, 2, 3]])
+    y = ours.logits(read, source=one_row([1, 2])).y
+    assert y.shape[-1] == VOCAB + 2  # begin can be written, as any token
+    torch.testing.assert_close(y[..., :-1], plain.logits(read, source=one_row([1, 2])).y, rtol=0, atol=1e-12)
+    assert ours((source, target)).parts["nll"] > plain((source, target)).parts["nll"]
+    with pytest.raises(ValueError, match="begin=11: give a whole number from 0 to 10"):
+        transformer(d=16, depth=1, heads=2, hidden=24, vocab=VOCAB + 2, begin=VOCAB + 2)
+
+
+def test_a_first_token_is_read_and_not_predicted(float64: None) -> None:
+    model = transformer(d=16, depth=1, heads=2, hidden=24, vocab=VOCAB, begin=2, end=2, first=0, smoothing=0.0).eval()
+    source, target = one_row([1, 2, 3]), [2, 7]  # the end may be among the target's tokens
+    logp = model.logits(one_row([2, 0, *target]), source=source).y[0].log_softmax(-1)
+    want = -(logp[1, 2] + logp[2, 7] + logp[3, 2]) / 3
+    for side in ("left", "right"):
+        torch.testing.assert_close(model((source, padded([target], side))).total, want, rtol=0, atol=1e-12)
+    rows = generate(model, None, 3, source=source, temperature=0)
+    again = generate(model, torch.tensor([[2, 0]]), 3, source=source, temperature=0)
+    assert torch.equal(rows, again[:, 2:])

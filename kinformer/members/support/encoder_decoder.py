@@ -8,7 +8,7 @@ from kinformer.core.patterns.full import Full
 from kinformer.members.support.window_sizes import one_per_layer
 from kinformer.members.support.wiring import SINUSOIDS, START, Wiring
 from kinformer.nn.depth.stack import Stack
-from kinformer.nn.feedforward.mlp import MLP
+from kinformer.nn.feedforward.mlp import MLP, Activation
 
 
 def encoder_decoder(
@@ -23,29 +23,42 @@ def encoder_decoder(
 
 
 def encoder_decoder_blocks(
-    wiring: Wiring, depth: int, hidden: int | None, pattern: str | tuple[str, ...] = "Full()", *, dropout: float = 0.0
+    wiring: Wiring,
+    depth: int,
+    hidden: int | None,
+    pattern: str | tuple[str, ...] = "Full()",
+    *,
+    decoder_depth: int | None = None,
+    activation: Activation = "relu",
+    dropout: float = 0.0,
 ) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
     """Build the blocks of the encoder and of the decoder of the 2017 Transformer.
 
     The decoder reads earlier target tokens under the same pattern, and every target token reads the whole source.
 
     wiring: positions, norms and heads of the blocks.
-    depth: number of blocks of each stack.
+    depth: number of blocks of the encoder.
     hidden: width of the feed-forward layer; 4 d if None.
     pattern: pattern of self-attention in all blocks, or a tuple with one pattern per block from the bottom.
+    decoder_depth: number of blocks of the decoder; `depth` if None.
+    activation: nonlinearity of the feed-forward layers.
     dropout: dropout probability of attention weights; 0 in the 2017 paper.
     """
-    patterns = tuple(map(parse, one_per_layer("pattern", pattern, depth)))
+
+    def mlp() -> MLP:
+        return MLP(wiring.d, hidden, activation=activation)
 
     def encoder(reads: Pattern) -> Layer:
-        return wiring.block(wiring.attention(reads, dropout=dropout), MLP(wiring.d, hidden, activation="relu"))
+        return wiring.block(wiring.attention(reads, dropout=dropout), mlp())
 
     def decoder(reads: Pattern) -> Layer:
         past = Causal() if reads == Full() else Causal() & reads
         source = wiring.attention(Full(), cross=True, dropout=dropout)
-        return wiring.block(wiring.attention(past, dropout=dropout), source, MLP(wiring.d, hidden, activation="relu"))
+        return wiring.block(wiring.attention(past, dropout=dropout), source, mlp())
 
-    return tuple(map(encoder, patterns)), tuple(map(decoder, patterns))
+    depths = (depth, depth if decoder_depth is None else decoder_depth)
+    sides = [map(parse, one_per_layer("pattern", pattern, number)) for number in depths]
+    return tuple(map(encoder, sides[0])), tuple(map(decoder, sides[1]))
 
 
 def embedding_std(wiring: Wiring) -> float:

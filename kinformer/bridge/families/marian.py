@@ -1,0 +1,85 @@
+"""Marian: the Transformer of 2017 as OPUS-MT translates with it."""
+
+from kinformer.bridge.family import Family, rules
+from kinformer.bridge.settings import ACTIVATIONS, Constants, Equal, Keyword, OneValue, TargetTokens
+from kinformer.bridge.tensors import Row, Stacked
+from kinformer.members.transformer import transformer
+
+SIZES = (
+    Keyword("d_model", "d"),
+    Keyword("encoder_layers", "depth"),
+    Keyword("decoder_layers", "decoder_depth", usual=lambda keywords: keywords["depth"]),
+    Keyword("encoder_attention_heads", "heads"),
+    Equal("decoder_attention_heads", "heads"),
+    Keyword("encoder_ffn_dim", "hidden"),
+    Equal("decoder_ffn_dim", "hidden"),
+    Keyword("activation_function", "activation", "gelu", values=ACTIVATIONS),
+    Keyword("scale_embedding", "scale", False),
+    Keyword("tie_word_embeddings", "tie", True),
+    Keyword("forced_bos_token_id", "first", usual=lambda keywords: None),
+    OneValue("normalize_before", False),
+    OneValue("add_final_layer_norm", False),
+    OneValue("add_bias_logits", False),
+    OneValue("is_decoder", False),
+    Constants(norm="post", pattern="Full()", head_bias=True, head_dim=None),
+)
+UNREAD = frozenset({"num_hidden_layers", "encoder_layerdrop", "decoder_layerdrop", "classif_dropout", "output_past"})
+
+
+def _attention(ours: str, theirs: str) -> tuple[tuple[object, ...], ...]:
+    return (
+        (ours + ".projection.qkv.{p}", [theirs + f".{name}_proj.{{p}}" for name in "qkv"], Stacked()),
+        (ours + ".aggregation.linear.{p}", theirs + ".out_proj.{p}"),
+    )
+
+
+def tensors(number: str) -> tuple[tuple[object, ...], ...]:
+    """Return the lines of the tensor table that Marian and BART share.
+
+    number: placeholder of the number of our layer.
+    """
+    ours, theirs = f"coder.layers.{number}.", "coder.layers.{n}."
+    read, write = f"en{ours}", f"de{ours}"
+    return (
+        ("embedding.weight", "model.shared.weight"),
+        ("head.weight", "lm_head.weight"),
+        ("head.bias", "final_logits_bias", Row()),
+        *_attention(read + "layers.0", f"model.en{theirs}self_attn"),
+        (read + "norms.0.{p}", f"model.en{theirs}self_attn_layer_norm.{{p}}"),
+        (read + "layers.1.up.{p}", f"model.en{theirs}fc1.{{p}}"),
+        (read + "layers.1.down.{p}", f"model.en{theirs}fc2.{{p}}"),
+        (read + "norms.1.{p}", f"model.en{theirs}final_layer_norm.{{p}}"),
+        *_attention(write + "layers.0", f"model.de{theirs}self_attn"),
+        (write + "norms.0.{p}", f"model.de{theirs}self_attn_layer_norm.{{p}}"),
+        *_attention(write + "layers.1", f"model.de{theirs}encoder_attn"),
+        (write + "norms.1.{p}", f"model.de{theirs}encoder_attn_layer_norm.{{p}}"),
+        (write + "layers.2.up.{p}", f"model.de{theirs}fc1.{{p}}"),
+        (write + "layers.2.down.{p}", f"model.de{theirs}fc2.{{p}}"),
+        (write + "norms.2.{p}", f"model.de{theirs}final_layer_norm.{{p}}"),
+    )
+
+
+COPIES = {f"model.{side}.embed_tokens.weight": "model.shared.weight" for side in ("encoder", "decoder")}
+
+FAMILIES = (
+    Family(
+        "marian",
+        "MarianMTModel",
+        transformer,
+        (
+            TargetTokens(begin=58100, end=0),
+            *SIZES,
+            OneValue("normalize_embedding", False),
+            OneValue("static_position_embeddings", True),
+            OneValue("share_encoder_decoder_embeddings", True),
+            Constants(position="sines_first", embedding_norm=False),
+        ),
+        rules(*tensors("{n}")),
+        prefix="model.",
+        length_key="max_position_embeddings",
+        unread=UNREAD | {"extra_pos_embeddings", "decoder_vocab_size"},
+        spare=(r"model\.(en|de)coder\.embed_positions\.weight",),  # sines, which our member computes
+        copies=COPIES,
+        zeros=("final_logits_bias",),
+    ),
+)
