@@ -104,9 +104,15 @@ def t5(
 
 
 SHARED = {"*.bias.table": "the blocks of a side share one table of biases"}
+LATE = (
+    "without positions of tokens, it separates equal tokens of a source late: accuracy 0.93 after the law's 800 steps, "
+    "and 0.84 with a gate"
+)
 EXAMPLES = (
     Example(
-        lambda: t5(d=16, depth=2, heads=2, hidden=24, buckets=8, furthest=12, vocab=11, dropout=0.0), shares=SHARED
+        lambda: t5(d=16, depth=2, heads=2, hidden=24, buckets=8, furthest=12, vocab=11, dropout=0.0),
+        {"learns": LATE},
+        shares=SHARED,
     ),
     Example(
         lambda: t5(
@@ -127,6 +133,7 @@ EXAMPLES = (
             begin=0,
             end=1,
         ),
+        {"learns": LATE},
         shares=SHARED,
     ),
 )

@@ -20,7 +20,7 @@ def test_the_four_pieces_of_global_tokens() -> None:
 
 
 def test_nodes_at_a_rows_end_are_drawn_as_the_layer_reads() -> None:
-    (x,) = (x.make() for file, x in examples("depth") if file == "global_ends")
+    x, _ = (x.make() for file, x in examples("depth") if file == "global_ends")
     (picture,) = global_ends(x, 8)  # blocks of 3, so the last one is 6, 7
     last = torch.arange(8) >= 6
     whole = parse("Block(3)").matrix(8) | last | last[:, None]
