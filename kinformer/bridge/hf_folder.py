@@ -8,21 +8,16 @@ import torch
 from torch import Tensor
 
 from kinformer.bridge.family import Family, family_of
-from kinformer.checkpoint.model_files import (
-    CONFIG,
-    TOKENIZER,
-    WEIGHTS,
-    CheckpointError,
-    contents,
-    is_foreign,
-    read_config,
-)
+from kinformer.checkpoint.model_files import CONFIG, WEIGHTS, CheckpointError, contents, is_foreign, read_config
+from kinformer.checkpoint.special_tokens import SpecialTokens, read_special_tokens
 from kinformer.checkpoint.tokenizer import Tokenizer
-from kinformer.checkpoint.tokenizer_choice import read_tokenizer
+from kinformer.checkpoint.tokenizer_choice import folder_tokenizer
+from kinformer.checkpoint.unknown_tokenizer import UnknownTokenizer
 from kinformer.checkpoint.weights_file import load_tensors, read_tensors
 from kinformer.core.from_json import from_json
 
 INDEX = "model.safetensors.index.json"  # names the file of each tensor, where there are several
+BYTES = 256  # tokens of a model of bytes
 PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 
 
@@ -41,7 +36,7 @@ def load_folder(folder: Path) -> Any:
     """Return the model of a folder of transformers, in eval mode, with the dtype of its weights.
 
     The model is one of our members, with the config as its keywords. So it can be saved, trained and changed like any
-    other. It has the tokenizer of the folder, and None if there is none.
+    other. It has the tokenizer of the folder, with its special tokens; without one it takes and gives only token ids.
 
     folder: the folder.
 
@@ -50,23 +45,26 @@ def load_folder(folder: Path) -> Any:
     config = read_config(folder / CONFIG)
     try:
         family = family_of(config.get("model_type"))
-        tokenizer = read_tokenizer(folder / TOKENIZER) if (folder / TOKENIZER).is_file() else None
-        model = build(family, _special_tokens(folder, tokenizer) | config, read_weights(folder))
+        tokenizer = folder_tokenizer(folder)
+        mask = None if tokenizer is None else tokenizer.special_token("mask_token")
+        config = config if mask is None else {"mask_token_id": mask, **config}
+        model = build(family, config, read_weights(folder))
     except CheckpointError as error:
         raise CheckpointError(f"{folder}: {error}") from error
-    model.tokenizer = tokenizer
+    model.tokenizer = tokenizer_or_unknown(tokenizer, read_special_tokens(folder), model.vocab)
     return model
 
 
-def _special_tokens(folder: Path, tokenizer: Tokenizer | None) -> dict[str, int]:
-    """Return the id of the mask token, as a key of the config; empty if the folder names none."""
-    for name in ("tokenizer_config.json", "special_tokens_map.json"):
-        if tokenizer is not None and (folder / name).is_file():
-            token = read_config(folder / name).get("mask_token")
-            token = token.get("content") if isinstance(token, dict) else token
-            if token is not None and (number := tokenizer.backend.token_to_id(token)) is not None:
-                return {"mask_token_id": number}
-    return {}
+def tokenizer_or_unknown(tokenizer: Tokenizer | None, special: SpecialTokens, vocab: int) -> Tokenizer | None:
+    """Return the tokenizer of a foreign model; an `UnknownTokenizer` without one, which refuses texts.
+
+    The ids of a model with 256 tokens count as bytes.
+
+    tokenizer: the tokenizer that the model came with, or None.
+    special: its special tokens.
+    vocab: number of tokens of the model.
+    """
+    return tokenizer if tokenizer is not None or vocab == BYTES else UnknownTokenizer(special)
 
 
 def build(family: Family, config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Any:

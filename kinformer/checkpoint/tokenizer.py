@@ -1,7 +1,7 @@
 """Tokenizers whose tokens are not single bytes, stored as JSON of the package `tokenizers`."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
 from functools import cached_property
 from itertools import pairwise
@@ -12,10 +12,12 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from kinformer.checkpoint.chat_template import render_chat
+from kinformer.checkpoint.special_tokens import SpecialTokens
 from kinformer.core.from_json import from_json
 from kinformer.core.warn import warn
 
-NO_BYTE = 256
+NO_BYTE, NO_SPECIAL = 256, SpecialTokens()
 GROUP, BEFORE = 64, 8  # number of tokens compared at a time; number of earlier tokens decoded with them
 
 
@@ -81,12 +83,13 @@ class Tokenizer:
 
     text: JSON of the tokenizer.
     place: name of the tokenizer in messages.
+    special: names of its special tokens, and the template of its chats.
 
     Errors: ValueError for an invalid tokenizer; ImportError if the package is missing.
     """
 
-    def __init__(self, text: str, place: str = "tokenizer.json") -> None:
-        self.text, self.place = text, place
+    def __init__(self, text: str, place: str = "tokenizer.json", special: SpecialTokens = NO_SPECIAL) -> None:
+        self.text, self.place, self.special = text, place, special
         self._tables: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
     def __str__(self) -> str:
@@ -122,6 +125,42 @@ class Tokenizer:
     def sha256(self) -> str:
         """SHA-256 of the tokenizer's JSON."""
         return hashlib.sha256(self.text.encode()).hexdigest()
+
+    def special_token(self, name: str) -> int | None:
+        """Return the id of a special token; None if the tokenizer has none of this name.
+
+        name: its name in transformers, such as "pad_token" or "mask_token".
+        """
+        text = self.special.names.get(name)
+        return None if text is None else cast(int | None, self.backend.token_to_id(text))
+
+    @cached_property
+    def begins(self) -> tuple[int, ...]:
+        """Ids that transformers puts before a text, such as the begin token of Llama; `encode` does not add them."""
+        encoding = self.backend.encode("a", add_special_tokens=True)
+        mask = encoding.special_tokens_mask
+        return tuple(encoding.ids[: mask.index(0)]) if 0 in mask else ()
+
+    @cached_property
+    def ends(self) -> tuple[int, ...]:
+        """Ids of the tokens that end a generated text; empty if there are none."""
+        end = None if self.special.ends else self.special_token("eos_token")
+        return self.special.ends if end is None else (end,)
+
+    def chat(self, messages: Iterable[Mapping[str, Any]], **variables: Any) -> str:
+        """Return a chat as one text that ends where the model answers; `encode` makes its tokens.
+
+            prompt = tokenizer.encode(tokenizer.chat([{"role": "user", "content": "Who wrote Emma?"}]))
+
+        messages: the messages, each with a "role" and a "content".
+        variables: further variables of the chat template, such as `tools`, or `add_generation_prompt=False`.
+
+        Errors: ValueError without a chat template, and for messages that it does not take; ImportError without Jinja.
+        """
+        if self.special.chat_template is None:
+            raise ValueError(f"{self.place} has no chat template, so its model was trained on no chats. Give a text")
+        usual = {"add_generation_prompt": True, **self.special.names}
+        return render_chat(self.special.chat_template, messages, usual | variables)
 
     @cached_property
     def token_bytes(self) -> tuple[bytes, ...] | None:
@@ -334,46 +373,3 @@ def tokenizers_package() -> Any:
             "a tokenizer needs the package tokenizers, which is not installed; pip install 'kinformer[tokenizers]'"
         ) from error
     return tokenizers
-
-
-def decode_utf8(data: bytes, place: str) -> str:
-    """Return the text of UTF-8 bytes.
-
-    data: bytes of the text.
-    place: name of the text in messages.
-
-    Errors: ValueError, with the place, for other bytes.
-    """
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{place} is not UTF-8: got the byte 0x{data[error.start]:02x}, but a tokenizer reads only UTF-8; "
-            "convert the text, or use tokenizer=bytes"
-        ) from error
-
-
-def encode_rows(
-    tokenizer: Tokenizer | None, rows: Iterable[tuple[str, bytes]], name: str
-) -> list[bytes] | list[list[int]]:
-    """Tokenize many short texts; without a tokenizer, return their bytes.
-
-    It warns of lost bytes, with the name of the data.
-
-    tokenizer: tokenizer to use; None for bytes.
-    rows: for each text its place in the data, for messages, and its bytes.
-    name: name of the data.
-
-    Errors: ValueError for a text without any token.
-    """
-    places, texts = zip(*rows, strict=True)
-    if tokenizer is None:
-        return list(texts)
-    encodings = tokenizer.encode_batch([decode_utf8(text, place) for place, text in zip(places, texts, strict=True)])
-    whole = LostBytes()
-    for place, encoding in zip(places, encodings, strict=True):
-        if not len(encoding.tokens):
-            raise ValueError(f"{place} has a text for which the tokenizer returns no token; give another tokenizer")
-        whole = whole.plus(encoding.loss._replace(place=place))
-    tokenizer.report(whole, name)
-    return [encoding.tokens.tolist() for encoding in encodings]

@@ -3,20 +3,25 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from kinformer.checkpoint.tokenizer import Tokenizer
+from kinformer.checkpoint.special_tokens import SpecialTokens
+from kinformer.checkpoint.tokenizer import NO_SPECIAL, Tokenizer
 
 
 class UnknownTokenizer(Tokenizer):
     """Stand-in for a tokenizer that made the token ids of a training and that kinformer has not seen.
 
+    It belongs to models that were trained on token ids alone, and to models of other libraries without a tokenizer.
+
     It refuses texts, because every way to turn them into tokens could be wrong. It shows a token as its id, such as
     <17>. `fit(model, data, tokenizer=...)` or `model.tokenizer = ...` replaces it by the real tokenizer.
+
+    special: special tokens of the model, of which only the ids of its ends are kept.
     """
 
     sha256 = "unknown"  # differs from every hash  # type: ignore[assignment]
 
-    def __init__(self) -> None:
-        super().__init__("", "unknown tokenizer")
+    def __init__(self, special: SpecialTokens = NO_SPECIAL) -> None:
+        super().__init__("", "unknown tokenizer", SpecialTokens(ends=special.ends))
 
     @property
     def backend(self) -> Any:
@@ -30,9 +35,9 @@ class UnknownTokenizer(Tokenizer):
     def refuse_texts(self) -> NoReturn:
         """Raise ValueError, with the ways to give the tokenizer."""
         raise ValueError(
-            "this model was trained on token ids of an unknown tokenizer, so it cannot read text. Give the tokenizer "
-            "in Python, with model.tokenizer = TOKENIZER and kf.save(model, FOLDER), or with fit(..., "
-            "tokenizer=TOKENIZER)"
+            "this model was trained on token ids of an unknown tokenizer, so it cannot read text: expected a "
+            "tokenizer.json in its folder. Give it token ids, or the tokenizer in Python, with model.tokenizer = "
+            "TOKENIZER and kf.save(model, FOLDER), or with fit(..., tokenizer=TOKENIZER)"
         )
 
     def decode(self, tokens: Sequence[int]) -> bytes:

@@ -13,6 +13,7 @@ from typing import Any
 import typer
 
 from kinformer.checkpoint.atomic_files import existing_path
+from kinformer.checkpoint.hub import hf_path
 from kinformer.checkpoint.model_files import CONFIG, WEIGHTS, CheckpointError, contents, read_config
 from kinformer.cli.support import static_source
 from kinformer.core.did_you_mean import suggest_names
@@ -178,13 +179,17 @@ def _check_path(where: str, advice: str, name: str) -> None:
 
 
 def trained_model(folder: Path | None) -> Path | None:
-    """Check that a folder holds a model.
+    """Check that a folder holds a model, and return it; a model of the Hugging Face Hub is downloaded first.
 
-    folder: the folder, or a .gguf file; None is accepted.
+    folder: the folder, a .gguf file, or hf:ORG/NAME; None is accepted.
 
     Errors: UserError.
     """
-    if folder is not None and not (folder.suffix == ".gguf" and folder.is_file()):
+    if folder is None:
+        return None
+    with from_user(OSError, ValueError, ImportError):
+        folder = hf_path(str(folder))
+    if not (folder.suffix == ".gguf" and folder.is_file()):
         with from_user(OSError, CheckpointError):
             if not folder.exists() and static_source.member_stub(str(folder)) is not None:
                 train = f"kinformer train {folder} --data text=stdlib --minutes 3 --out runs/{folder}"
@@ -200,7 +205,7 @@ def masked_model(folder: Path) -> Path:
 
     Errors: UserError if the folder holds no model, or if the metric shows that the model predicts the next token.
     """
-    trained_model(folder)
+    folder = trained_model(folder) or folder
     if (metric := saved_config(folder).get("metric")) in WRITES:
         raise no_blanks(
             f"run `kinformer generate`: its metric, {metric}, belongs to models that predict the next token"

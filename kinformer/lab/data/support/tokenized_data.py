@@ -11,10 +11,11 @@ import numpy
 import torch
 from torch import Tensor
 
-from kinformer.checkpoint.tokenizer import LostBytes, Tokenizer, decode_utf8
+from kinformer.checkpoint.tokenizer import LostBytes, Tokenizer
 from kinformer.checkpoint.tokenizer_choice import train_tokenizer
 from kinformer.decoding.byte_tokenizer import last_break
 from kinformer.lab.data.support.array_cache import ArraySink, CacheEntry, cached_entry
+from kinformer.lab.data.support.encode_rows import decode_utf8
 from kinformer.lab.data.support.split_duplicates import CopyCount, DocumentHashes, copies_of
 from kinformer.lab.data.support.train_valid_test import CUT, NAMES, Piece, Split
 
