@@ -39,16 +39,18 @@ def hf_path(text: str, *, weights: bool = True) -> Path:
     """
     if not text.startswith(WORD):
         return Path(text)
-    path = Path(text.removeprefix(WORD)).expanduser()
-    if path.exists():
+    word = text.removeprefix(WORD)
+    path = Path(word).expanduser()
+    if word and path.exists():
         return path
-    if (match := FORM.fullmatch(text.removeprefix(WORD))) is None or ".." in text:
+    if (match := FORM.fullmatch(word)) is None or ".." in text:
         raise ValueError(
             f"wrong name of a model of the Hugging Face Hub: got {quote(text)}, expected hf:ORG/NAME, "
             "hf:ORG/NAME@REVISION, hf:ORG/NAME/FILE.gguf, or hf:FOLDER with a folder that exists"
         )
     try:
         import huggingface_hub as hub
+        from huggingface_hub import errors
     except ImportError as error:
         raise ImportError(
             f"{text} needs the package huggingface_hub, which is not installed; pip install 'kinformer[hf]'"
@@ -63,21 +65,21 @@ def hf_path(text: str, *, weights: bool = True) -> Path:
         return Path(hub.snapshot_download(name, revision=revision, allow_patterns=wanted))
     except _Unread as error:
         raise FileNotFoundError(str(error)) from None
-    except hub.errors.GatedRepoError as error:
+    except errors.GatedRepoError as error:
         raise PermissionError(
             f"{text} is open only to users who accepted its terms: accept them at https://huggingface.co/{name}, and "
             "log in with `hf auth login`"
         ) from error
-    except hub.errors.RevisionNotFoundError as error:
+    except errors.RevisionNotFoundError as error:
         raise FileNotFoundError(f"{text} does not exist: {name} has no revision {revision!r}") from error
-    except hub.errors.RepositoryNotFoundError as error:
+    except errors.RepositoryNotFoundError as error:
         raise FileNotFoundError(
             f"{text} does not exist, or is private: check the name, or log in with `hf auth login`"
         ) from error
     except Exception as error:  # no connection, in the words of the HTTP client; a full disk
         if (cached := _cached(hub, name, revision, file, weights)) is not None:
             return cached
-        offline = isinstance(error, hub.errors.OfflineModeIsEnabled)
+        offline = isinstance(error, errors.OfflineModeIsEnabled)
         fault = "HF_HUB_OFFLINE is set" if offline else shorten(f"{type(error).__name__}: {error}", 240)
         raise FileNotFoundError(
             f"cannot download {text}: {fault}, and the cache has no copy. {'Unset it' if offline else 'Connect'}, or "

@@ -211,12 +211,17 @@ class Tokenizer:
         letters = text if isinstance(text, str) else text.decode(errors="replace")
         return self.backend.encode(letters, add_special_tokens=False).ids
 
-    def decode(self, tokens: Sequence[int]) -> bytes:
+    def decode(self, tokens: Sequence[int], after: Sequence[int] = ()) -> bytes:
         """Return the text of tokens, including special ones; ids outside the vocabulary are skipped.
 
         tokens: ids of the tokens.
+        after: the tokens before them, whose text is left out. Some tokenizers drop the first space of a text, which
+            belongs to the text if others stand before it.
         """
-        return self._decode([token for token in tokens if 0 <= token < self.size]).encode()
+        known = [[token for token in part if 0 <= token < self.size] for part in (after, tokens)]
+        before, whole = self._decode(known[0]), self._decode(sum(known, []))
+        text = whole[len(before) :] if whole.startswith(before) else self._decode(known[1])  # a letter was cut
+        return text.encode()
 
     @cached_property
     def pieces(self) -> tuple[bytes, ...]:
@@ -334,12 +339,21 @@ class Tokenizer:
             return "".join(self.backend.id_to_token(number) or "" for number in tokens)
         return self._decode(tokens)
 
-    def speaker(self) -> Callable[[int], str]:
-        """Return a function that takes the new tokens in turn and returns the text that each one adds."""
+    def speaker(self, after: Sequence[int] = ()) -> Callable[[int], str]:
+        """Return a function that takes the new tokens in turn and returns the text that each one adds.
+
+        after: the tokens before them.
+        """
         from tokenizers.decoders import DecodeStream
 
         stream = DecodeStream(skip_special_tokens=False)
-        return lambda token: (stream.step(self.backend, token) or "") if 0 <= token < self.size else ""
+
+        def step(token: int) -> str:
+            return (stream.step(self.backend, token) or "") if 0 <= token < self.size else ""
+
+        for token in after:
+            step(token)
+        return step
 
 
 def _sizes(text: str) -> Int[numpy.ndarray, " letters"]:

@@ -1,6 +1,6 @@
 """UnknownTokenizer: stands for the tokenizer of token ids until somebody gives the real one."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from kinformer.checkpoint.special_tokens import SpecialTokens
@@ -40,10 +40,14 @@ class UnknownTokenizer(Tokenizer):
             "TOKENIZER and kf.save(model, FOLDER), or with fit(..., tokenizer=TOKENIZER)"
         )
 
-    def decode(self, tokens: Sequence[int]) -> bytes:
+    def chat(self, messages: Iterable[Mapping[str, Any]], **variables: Any) -> NoReturn:
+        """Raise ValueError: a chat is a text."""
+        self.refuse_texts()
+
+    def decode(self, tokens: Sequence[int], after: Sequence[int] = ()) -> bytes:
         """Return the ids of the tokens in angle brackets."""
         return b"".join(b"<%d>" % token for token in tokens)
 
-    def speaker(self) -> Callable[[int], str]:
+    def speaker(self, after: Sequence[int] = ()) -> Callable[[int], str]:
         """Return a function that takes the new tokens in turn and returns the id of each in angle brackets."""
         return lambda token: f"<{token}>" if token >= 0 else ""

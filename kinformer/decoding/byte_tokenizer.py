@@ -21,11 +21,11 @@ class ByteTokenizer:
         """Return the tokens of a text."""
         return list(text.encode(errors="surrogateescape") if isinstance(text, str) else text)
 
-    def decode(self, tokens: Sequence[int]) -> bytes:
-        """Return the text of tokens."""
+    def decode(self, tokens: Sequence[int], after: Sequence[int] = ()) -> bytes:
+        """Return the text of tokens; those before them change nothing."""
         return bytes(token for token in tokens if 0 <= token < 256)
 
-    def speaker(self) -> Callable[[int], str]:
+    def speaker(self, after: Sequence[int] = ()) -> Callable[[int], str]:
         """Return a function that takes the new tokens in turn and returns the text that each one adds.
 
         A character of several bytes is returned with its last byte.

@@ -116,6 +116,16 @@ def rows_of(
     return begun, None if sources is None else pad_sequences([encode(prompt) for prompt in sources], front=True)
 
 
+def last_token(spelled: Any, prompt: bytes, reading: PrefilledText | None) -> list[int]:
+    """Return the last token before a continuation, in a list, which is empty for the start of a text.
+
+    spelled: the tokenizer of the model.
+    prompt: the prompt.
+    reading: the text that the model has already read (prefilled), or None.
+    """
+    return spelled.encode(prompt)[-1:] or ([] if reading is None else [int(reading.last)])
+
+
 def write_all(
     model: Any,
     prompts: Sequence[bytes],
@@ -172,11 +182,12 @@ def write_all(
         )
     ends = end_tokens(model)
     layers = torch.stack(took, 1).long().tolist() if took and settings.beam == 1 else [[] for _ in continuations]
-    for continuation, row, left in zip(continuations, rows[:, prompted.shape[1] :].tolist(), layers, strict=True):
+    written = rows[:, prompted.shape[1] :].tolist()
+    for prompt, continuation, row, left in zip(prompts, continuations, written, layers, strict=True):
         new = [token for token in row if token >= 0]
         continuation.tokens = [token for token in new if token not in ends]
         continuation.layers = left[: len(continuation.tokens)]
-        text = spelled.decode(continuation.tokens)
+        text = spelled.decode(continuation.tokens, last_token(spelled, prompt, reading))
         cut = -1 if settings.stop is None else text.find(settings.stop)
         continuation.text = text if cut < 0 or settings.stop is None else text[: cut + len(settings.stop)]
         continuation.ended = cut >= 0 or len(continuation.tokens) < len(new)
