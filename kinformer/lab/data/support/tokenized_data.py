@@ -81,11 +81,9 @@ def tokens_of(splits: Sequence[Split], spelled: str, tokenizer: Tokenizer | int 
         _make(splits, learned, entry)
 
     entry = cached_entry(f"tokens-{key}", make)
-    text = entry.notes.get("tokenizer")
-    saved_tokenizer, loss = None if text is None else Tokenizer(text), LostBytes(*entry.notes.get("loss", ()))
-    return TokenizedData(
-        entry.arrays, entry.notes["counts"], saved_tokenizer, loss, CopyCount(*entry.notes.get("copies", ()))
-    )
+    used_tokenizer = Tokenizer(entry.notes["tokenizer"]) if isinstance(tokenizer, int) else tokenizer
+    loss, copies = LostBytes(*entry.notes.get("loss", ())), CopyCount(*entry.notes.get("copies", ()))
+    return TokenizedData(entry.arrays, entry.notes["counts"], used_tokenizer, loss, copies)
 
 
 def _pieces(splits: Sequence[Split]) -> Iterator[Piece]:
