@@ -23,7 +23,7 @@ def load(folder: str | Path, member: Callable[..., Any] | None = None, paths: Ma
     and GGUF are read; a pickle is never opened, and no code of a folder is run.
 
     A model of the Hugging Face Hub is "hf:ORG/NAME", "hf:ORG/NAME@REVISION" or "hf:ORG/NAME/FILE.gguf". It is
-    downloaded into the cache of huggingface_hub, from which it is loaded without a connection too.
+    downloaded into the cache of huggingface_hub. Without a connection it is loaded from there.
 
     folder: folder of the model, a .gguf file, or the name of a model of the Hub.
     member: function that built the model; required only if it is a user's own. A warning is given if its file has

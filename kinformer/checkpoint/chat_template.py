@@ -1,10 +1,14 @@
-"""Chats as one text, written by the Jinja template of a tokenizer, which is a foreign program and runs in a sandbox."""
+"""Chats as one text. The Jinja template that writes them is foreign code, so it runs in a sandbox."""
 
 import json
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from importlib.metadata import version
 from typing import Any, NoReturn
+
+import jinja2  # torch needs it too
+from jinja2.ext import Extension, loopcontrols
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from kinformer.core.quote import quote, shorten
 
@@ -19,16 +23,9 @@ def render_chat(template: str, messages: Iterable[Mapping[str, Any]], variables:
     messages: the messages, each with a "role" and a "content".
     variables: further variables of the template, such as "bos_token".
 
-    Errors: ImportError without Jinja; ValueError, in one line, for messages that the template does not take, and for a
-    template that fails.
+    Errors: ImportError for an old Jinja; ValueError, in one line, for messages that the template does not take, and for
+    a template that fails.
     """
-    try:
-        import jinja2
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
-    except ImportError as error:
-        raise ImportError(
-            "a chat needs the package jinja2, which is not installed; pip install 'kinformer[hf]'"
-        ) from error
     if tuple(int(part) for part in version("jinja2").split(".")[:3] if part.isdecimal()) < SAFE:
         raise ImportError("a chat needs jinja2 3.1.6 or later, whose sandbox is safe; pip install -U jinja2")
     try:
@@ -41,29 +38,33 @@ def render_chat(template: str, messages: Iterable[Mapping[str, Any]], variables:
     if not rows:
         raise ValueError("the chat is empty: got 0 messages, expected 1 or more")
 
-    class Generation(jinja2.ext.Extension):
-        """The block that marks the answers of an assistant, and changes no text."""
-
-        tags = {"generation"}
-
-        def parse(self, parser: Any) -> Any:
-            line = next(parser.stream).lineno
-            return jinja2.nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
-
-    def raise_exception(message: str) -> NoReturn:
-        raise jinja2.TemplateError(message)
-
-    sandbox = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols]
-    )
+    sandbox = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
     for name in UNUSED:
         del sandbox.globals[name]
     sandbox.filters["tojson"] = _to_json
-    sandbox.globals |= {"raise_exception": raise_exception, "strftime_now": _strftime_now}
+    sandbox.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
     try:
         return sandbox.from_string(template).render(plain)
     except Exception as error:  # a template raises what its own faults lead to
         raise ValueError(f"the chat template refuses {quote(rows)}: {shorten(str(error))}") from error
+
+
+class Generation(Extension):
+    """Block of a template that marks the answers of an assistant, and changes no text."""
+
+    tags = {"generation"}
+
+    def parse(self, parser: Any) -> jinja2.nodes.Node:
+        """Return the content of the block.
+
+        parser: the parser, at the name of the block.
+        """
+        line = next(parser.stream).lineno
+        return jinja2.nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise jinja2.TemplateError(message)
 
 
 def _to_json(

@@ -1,4 +1,4 @@
-"""hf_path: models of the Hugging Face Hub, written as hf:ORG/NAME, in the cache of the package huggingface_hub."""
+"""hf_path: the local copy of a model of the Hugging Face Hub, which is written as hf:ORG/NAME."""
 
 import re
 from fnmatch import fnmatch
@@ -26,16 +26,16 @@ def hf_path(text: str, *, weights: bool = True) -> Path:
     """Return the local folder or .gguf file of a model that a text names.
 
     "hf:ORG/NAME" is a folder of the Hugging Face Hub, "hf:ORG/NAME@REVISION" one of its revisions, and
-    "hf:ORG/NAME/FILE.gguf" one of its files. What is not in the local cache yet is downloaded: the config, the
-    tokenizer and safetensors, never a pickle and never code. Without a connection the cache is used. "hf:PATH" is the
-    folder or file PATH, if it exists; any other text is a path.
+    "hf:ORG/NAME/FILE.gguf" one of its files. The config, the tokenizer and safetensors are downloaded unless the cache
+    of the package huggingface_hub holds them. A pickle or code is never downloaded. Without a connection the cache is
+    used. "hf:PATH" is the folder or file PATH, if it exists; any other text is a path.
 
     text: the text.
     weights: False leaves out the weights, for a tokenizer.
 
-    Errors: ValueError for a name of another form; ImportError without the package huggingface_hub;
-    FileNotFoundError, in one line, for a model that does not exist, cannot be reached, or has no weights that kinformer
-    reads; PermissionError for a model whose terms were not accepted.
+    Errors: ValueError for a name of another form. ImportError without the package huggingface_hub. FileNotFoundError,
+    in one line, for a model that does not exist, cannot be reached, or has no weights that kinformer reads.
+    PermissionError for a model whose terms were not accepted.
     """
     if not text.startswith(WORD):
         return Path(text)
@@ -45,12 +45,11 @@ def hf_path(text: str, *, weights: bool = True) -> Path:
         return path
     if (match := FORM.fullmatch(word)) is None or ".." in text:
         raise ValueError(
-            f"wrong name of a model of the Hugging Face Hub: got {quote(text)}, expected hf:ORG/NAME, "
-            "hf:ORG/NAME@REVISION, hf:ORG/NAME/FILE.gguf, or hf:FOLDER with a folder that exists"
+            f"wrong name of a model of the Hugging Face Hub: got {quote(text)}, expected hf:ORG/NAME or "
+            "hf:ORG/NAME/FILE.gguf, with @REVISION after the name if needed. For a folder, check that it exists"
         )
     try:
         import huggingface_hub as hub
-        from huggingface_hub import errors
     except ImportError as error:
         raise ImportError(
             f"{text} needs the package huggingface_hub, which is not installed; pip install 'kinformer[hf]'"
@@ -65,21 +64,21 @@ def hf_path(text: str, *, weights: bool = True) -> Path:
         return Path(hub.snapshot_download(name, revision=revision, allow_patterns=wanted))
     except _Unread as error:
         raise FileNotFoundError(str(error)) from None
-    except errors.GatedRepoError as error:
+    except hub.errors.GatedRepoError as error:
         raise PermissionError(
             f"{text} is open only to users who accepted its terms: accept them at https://huggingface.co/{name}, and "
             "log in with `hf auth login`"
         ) from error
-    except errors.RevisionNotFoundError as error:
+    except hub.errors.RevisionNotFoundError as error:
         raise FileNotFoundError(f"{text} does not exist: {name} has no revision {revision!r}") from error
-    except errors.RepositoryNotFoundError as error:
+    except hub.errors.RepositoryNotFoundError as error:
         raise FileNotFoundError(
             f"{text} does not exist, or is private: check the name, or log in with `hf auth login`"
         ) from error
     except Exception as error:  # no connection, in the words of the HTTP client; a full disk
         if (cached := _cached(hub, name, revision, file, weights)) is not None:
             return cached
-        offline = isinstance(error, errors.OfflineModeIsEnabled)
+        offline = isinstance(error, hub.errors.OfflineModeIsEnabled)
         fault = "HF_HUB_OFFLINE is set" if offline else shorten(f"{type(error).__name__}: {error}", 240)
         raise FileNotFoundError(
             f"cannot download {text}: {fault}, and the cache has no copy. {'Unset it' if offline else 'Connect'}, or "

@@ -1,4 +1,4 @@
-"""SpecialTokens: special tokens of a tokenizer and the template of its chats, which tokenizer.json lacks."""
+"""SpecialTokens: facts on a tokenizer beside its tokenizer.json, such as the end of a text."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -136,7 +136,7 @@ class Tokenizer:
 
     @cached_property
     def begins(self) -> tuple[int, ...]:
-        """Ids that transformers puts before a text, such as the begin token of Llama; `encode` does not add them."""
+        """Ids that transformers puts before a text, such as Llama's begin token; `encode` adds none."""
         encoding = self.backend.encode("a", add_special_tokens=True)
         mask = encoding.special_tokens_mask
         return tuple(encoding.ids[: mask.index(0)]) if 0 in mask else ()
@@ -148,14 +148,14 @@ class Tokenizer:
         return self.special.ends if end is None else (end,)
 
     def chat(self, messages: Iterable[Mapping[str, Any]], **variables: Any) -> str:
-        """Return a chat as one text that ends where the model answers; `encode` makes its tokens.
+        """Return a chat as one text, up to the answer of the model; `encode` makes its tokens.
 
             prompt = tokenizer.encode(tokenizer.chat([{"role": "user", "content": "Who wrote Emma?"}]))
 
         messages: the messages, each with a "role" and a "content".
         variables: further variables of the chat template, such as `tools`, or `add_generation_prompt=False`.
 
-        Errors: ValueError without a chat template, and for messages that it does not take; ImportError without Jinja.
+        Errors: ValueError without a chat template, and for messages that it refuses. ImportError for an old Jinja.
         """
         if self.special.chat_template is None:
             raise ValueError(f"{self.place} has no chat template, so its model was trained on no chats. Give a text")
@@ -344,9 +344,7 @@ class Tokenizer:
 
         after: the tokens before them.
         """
-        from tokenizers.decoders import DecodeStream
-
-        stream = DecodeStream(skip_special_tokens=False)
+        stream = tokenizers_package().decoders.DecodeStream(skip_special_tokens=False)
 
         def step(token: int) -> str:
             return (stream.step(self.backend, token) or "") if 0 <= token < self.size else ""

@@ -75,9 +75,10 @@ def as_tokenizer(value: Any) -> Tokenizer | None:
 
 
 def folder_tokenizer(folder: Path) -> Tokenizer | None:
-    """Return the tokenizer of a folder, with its special tokens; None, possibly with a warning, if it has none.
+    """Return the tokenizer of a folder, with its special tokens; None if it has none.
 
-    Files of slow tokenizers, such as vocab.txt, are converted by transformers. No code of the folder is run.
+    Files of slow tokenizers, such as vocab.txt, are converted by transformers. No code of the folder is run. A
+    warning is given for files that cannot be converted.
 
     folder: folder of a model of kinformer or of transformers.
 
@@ -136,16 +137,13 @@ def train_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
     Source: Sennrich et al., 2015, arXiv:1508.07909; over bytes: Radford et al., 2019, "Language models are unsupervised
     multitask learners".
     """
-    tokenizers_package()
-    from tokenizers import Tokenizer as Made
-    from tokenizers import decoders, models, pre_tokenizers, trainers
-
-    trained_tokenizer = Made(models.BPE())
-    trained_tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trained_tokenizer.decoder = decoders.ByteLevel()
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    package = tokenizers_package()
+    trained_tokenizer = package.Tokenizer(package.models.BPE())
+    trained_tokenizer.pre_tokenizer = package.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trained_tokenizer.decoder = package.decoders.ByteLevel()
+    alphabet = sorted(package.pre_tokenizers.ByteLevel.alphabet())
     trained_tokenizer.train_from_iterator(
-        texts, trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False)
+        texts, package.trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False)
     )
     return Tokenizer(trained_tokenizer.to_str())
 

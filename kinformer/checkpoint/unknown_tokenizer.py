@@ -10,12 +10,12 @@ from kinformer.checkpoint.tokenizer import NO_SPECIAL, Tokenizer
 class UnknownTokenizer(Tokenizer):
     """Stand-in for a tokenizer that made the token ids of a training and that kinformer has not seen.
 
-    It belongs to models that were trained on token ids alone, and to models of other libraries without a tokenizer.
+    Models of other libraries without a tokenizer have it too.
 
     It refuses texts, because every way to turn them into tokens could be wrong. It shows a token as its id, such as
     <17>. `fit(model, data, tokenizer=...)` or `model.tokenizer = ...` replaces it by the real tokenizer.
 
-    special: special tokens of the model, of which only the ids of its ends are kept.
+    special: special tokens of the model; only the ids of its ends are kept.
     """
 
     sha256 = "unknown"  # differs from every hash  # type: ignore[assignment]

@@ -108,7 +108,7 @@ def generate(
         # Pictures
         kinformer generate runs/pictures --out FILE.png --pictures 36
 
-    A single --prompt is printed with its continuation while the model generates, and --chat prints the answer alone.
+    A single --prompt is printed with its continuation while the model generates, and --chat prints only the answer.
     A model of another library stops at the end tokens that its files name. With --prompts FILE, the other lines
     do not change the text of a line, and each line has the next --seed. With --json, tokens and log-probabilities are
     printed too. Bytes that are not UTF-8 are shown as �. Control characters are too, on a terminal.

@@ -22,7 +22,7 @@ class ByteTokenizer:
         return list(text.encode(errors="surrogateescape") if isinstance(text, str) else text)
 
     def decode(self, tokens: Sequence[int], after: Sequence[int] = ()) -> bytes:
-        """Return the text of tokens; those before them change nothing."""
+        """Return the text of tokens; the tokens before them, `after`, change nothing."""
         return bytes(token for token in tokens if 0 <= token < 256)
 
     def speaker(self, after: Sequence[int] = ()) -> Callable[[int], str]:

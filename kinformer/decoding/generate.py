@@ -85,9 +85,9 @@ def generate(
     length_penalty: exponent of the score of a row with n new tokens, log-probability / ((5 + n) / 6)**length_penalty. 0
         favours short rows, because each token lowers the sum. The default is 0.6, as in Vaswani et al. Only for `beam`
         above 1.
-    stop: token id that ends a row; a negative id ends no row. By default a row ends at `model.end`, or else at one of
-        the tokens `model.tokenizer.ends`. Or a function from the new tokens [B, N] to the rows that have ended; the
-        default tokens then end rows too.
+    stop: token id that ends a row; a negative id ends no row. The default is `model.end`, or else the tokens
+        `model.tokenizer.ends`. Or a function from the new tokens [B, N] to the rows that have ended; the default tokens
+        then end rows too.
     attention_mask: False or 0 at the tokens of the prompts that are padding, as a tokenizer of transformers returns it.
         They are not read. The padding must be on the left (`padding_side="left"`).
     seed: seed of the first row; each further row has the next number as its seed, as in `kinformer generate`. A row is

@@ -109,7 +109,7 @@ def check_inputs(model: Any, prompts: list[bytes] | None, sources: list[bytes] |
 
 
 def chat_prompt(model: Any, question: str) -> bytes:
-    """Return the prompt of a chat that begins with a question, by the chat template of the model's tokenizer.
+    """Return a question as the prompt that the chat template of the model's tokenizer writes.
 
     model: the model.
     question: the question of the user.

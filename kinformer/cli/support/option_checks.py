@@ -14,7 +14,7 @@ import typer
 
 from kinformer.checkpoint.atomic_files import existing_path
 from kinformer.checkpoint.hub import hf_path
-from kinformer.checkpoint.model_files import CONFIG, WEIGHTS, CheckpointError, contents, read_config
+from kinformer.checkpoint.model_files import CONFIG, WEIGHTS, contents, read_config
 from kinformer.cli.support import static_source
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.discover import check_member_name, has_plugins, part_files
@@ -179,9 +179,9 @@ def _check_path(where: str, advice: str, name: str) -> None:
 
 
 def trained_model(folder: Path | None) -> Path | None:
-    """Check that a folder holds a model, and return it; a model of the Hugging Face Hub is downloaded first.
+    """Check that a folder holds a model, and return it.
 
-    folder: the folder, a .gguf file, or hf:ORG/NAME; None is accepted.
+    folder: the folder, a .gguf file, or hf:ORG/NAME, which is downloaded; None is accepted.
 
     Errors: UserError.
     """
@@ -189,8 +189,7 @@ def trained_model(folder: Path | None) -> Path | None:
         return None
     with from_user(OSError, ValueError, ImportError):
         folder = hf_path(str(folder))
-    if not (folder.suffix == ".gguf" and folder.is_file()):
-        with from_user(OSError, CheckpointError):
+        if folder.suffix != ".gguf" or not folder.is_file():
             if not folder.exists() and static_source.member_stub(str(folder)) is not None:
                 train = f"kinformer train {folder} --data text=stdlib --minutes 3 --out runs/{folder}"
                 raise FileNotFoundError(missing_path(folder, f"to make a trained {folder}: `{train}`"))
