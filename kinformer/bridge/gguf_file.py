@@ -86,7 +86,7 @@ def load_gguf(path: Path) -> Any:
     except CheckpointError as error:
         raise CheckpointError(f"{path}: {error}") from error
     tokenizer = gguf_tokenizer(facts, path)
-    model.tokenizer = tokenizer_or_unknown(tokenizer, gguf_special_tokens(facts), model.vocab)
+    model.tokenizer = tokenizer_or_unknown(tokenizer, gguf_special_tokens(facts), model)
     return model
 
 

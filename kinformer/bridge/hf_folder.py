@@ -51,20 +51,21 @@ def load_folder(folder: Path) -> Any:
         model = build(family, config, read_weights(folder))
     except CheckpointError as error:
         raise CheckpointError(f"{folder}: {error}") from error
-    model.tokenizer = tokenizer_or_unknown(tokenizer, read_special_tokens(folder), model.vocab)
+    model.tokenizer = tokenizer_or_unknown(tokenizer, read_special_tokens(folder), model)
     return model
 
 
-def tokenizer_or_unknown(tokenizer: Tokenizer | None, special: SpecialTokens, vocab: int) -> Tokenizer | None:
+def tokenizer_or_unknown(tokenizer: Tokenizer | None, special: SpecialTokens, model: Any) -> Tokenizer | None:
     """Return the tokenizer of a foreign model; an `UnknownTokenizer` without one, which refuses texts.
 
     The ids of a model with 256 tokens count as bytes.
 
     tokenizer: the tokenizer that the model came with, or None.
     special: its special tokens.
-    vocab: number of tokens of the model.
+    model: the model.
     """
-    return tokenizer if tokenizer is not None or vocab == BYTES else UnknownTokenizer(special)
+    is_settled = tokenizer is not None or getattr(model, "vocab", None) == BYTES
+    return tokenizer if is_settled else UnknownTokenizer(special)
 
 
 def build(family: Family, config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Any:

@@ -185,11 +185,9 @@ def trained_model(folder: Path | None) -> Path | None:
 
     Errors: UserError.
     """
-    if folder is None:
-        return None
     with from_user(OSError, ValueError, ImportError):
-        folder = hf_path(str(folder))
-        if folder.suffix != ".gguf" or not folder.is_file():
+        folder = None if folder is None else hf_path(str(folder))
+        if folder is not None and (folder.suffix != ".gguf" or not folder.is_file()):
             if not folder.exists() and static_source.member_stub(str(folder)) is not None:
                 train = f"kinformer train {folder} --data text=stdlib --minutes 3 --out runs/{folder}"
                 raise FileNotFoundError(missing_path(folder, f"to make a trained {folder}: `{train}`"))
@@ -198,17 +196,15 @@ def trained_model(folder: Path | None) -> Path | None:
 
 
 def masked_model(folder: Path) -> Path:
-    """Check that a folder holds a model that fills in gaps of a text.
+    """Check that a folder holds a model that fills in gaps of a text, by the metric in its config.
 
-    folder: the folder. Only the metric in its config is looked at: a model with another metric is not refused here.
+    folder: the folder.
 
     Errors: UserError if the folder holds no model, or if the metric shows that the model predicts the next token.
     """
     folder = trained_model(folder) or folder
     if (metric := saved_config(folder).get("metric")) in WRITES:
-        raise no_blanks(
-            f"run `kinformer generate`: its metric, {metric}, belongs to models that predict the next token"
-        )
+        raise no_blanks(f"run `kinformer generate`: its metric, {metric}, is of models that predict the next token")
     return folder
 
 
