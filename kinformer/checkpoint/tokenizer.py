@@ -218,10 +218,10 @@ class Tokenizer:
         after: the tokens before them, whose text is left out. Some tokenizers drop the first space of a text, which
             belongs to the text if others stand before it.
         """
-        known = [[token for token in part if 0 <= token < self.size] for part in (after, tokens)]
-        before, whole = self._decode(known[0]), self._decode(sum(known, []))
-        text = whole[len(before) :] if whole.startswith(before) else self._decode(known[1])  # a letter was cut
-        return text.encode()
+        if not after:
+            return self._decode([token for token in tokens if 0 <= token < self.size]).encode()
+        before, whole = self.decode(after), self.decode([*after, *tokens])
+        return whole[len(before) :] if whole.startswith(before) else self.decode(tokens)  # a letter was cut
 
     @cached_property
     def pieces(self) -> tuple[bytes, ...]:
