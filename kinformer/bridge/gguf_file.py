@@ -1,6 +1,5 @@
 """GGUF files of llama.cpp: config, dequantised weights and tokenizer in one file."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,12 +8,11 @@ import torch
 from torch import Tensor
 
 from kinformer.bridge.family import family_of
-from kinformer.bridge.hf_folder import build
+from kinformer.bridge.gguf_tokenizer import gguf_special_tokens, gguf_tokenizer
+from kinformer.bridge.hf_folder import build, set_tokenizer
 from kinformer.checkpoint.model_files import CheckpointError
-from kinformer.checkpoint.tokenizer import Tokenizer
 from kinformer.core.missing_path import missing_path
 from kinformer.core.quote import quote
-from kinformer.core.warn import warn
 
 KEYS = {  # keys of GGUF after the name of the architecture, and of transformers
     "block_count": "num_hidden_layers",
@@ -46,23 +44,13 @@ TENSORS = {  # names of GGUF and of transformers, without ".weight" and ".bias"
     "ffn_down": "mlp.down_proj",
 }
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
-LETTERS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
-SPACES = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-SPLITS = {  # patterns by which byte-level tokenizers cut a text before they merge letters; "" is GPT-2's own
-    "gpt-2": "",
-    "smollm": "",
-    "llama-bpe": rf"{LETTERS}|\p{{N}}{{1,3}}|{SPACES}",
-    "qwen2": rf"{LETTERS}|\p{{N}}|{SPACES}",
-}
-SINGLE_DIGITS = ("smollm",)
-CONTROL = 3  # the type of tokens such as the end of a text
 
 
 def load_gguf(path: Path) -> Any:
     """Return the model of a GGUF file, in eval mode, with its weights dequantised to float32.
 
-    Llama, Mistral, Qwen2 and Qwen3 are read. The model has the file's tokenizer if it is byte-level BPE with a known
-    way to cut texts; otherwise it has none, and a warning says so.
+    Llama, Mistral, Qwen2 and Qwen3 are read. The model has the file's tokenizer if it is SentencePiece, or byte-level
+    BPE with a known way to cut texts. Otherwise a warning says that the model takes and gives only token ids.
 
     path: the file.
 
@@ -97,7 +85,8 @@ def load_gguf(path: Path) -> Any:
         model = build(family_of(config["model_type"]), config, _renamed(weights, config))
     except CheckpointError as error:
         raise CheckpointError(f"{path}: {error}") from error
-    model.tokenizer = _tokenizer(facts, path)
+    tokenizer = gguf_tokenizer(facts, path)
+    set_tokenizer(model, tokenizer, gguf_special_tokens(facts))
     return model
 
 
@@ -136,46 +125,3 @@ def _renamed(weights: Mapping[str, Tensor], config: Mapping[str, Any]) -> dict[s
         layer = f"model.layers.{block[1]}." if block else ""
         renamed[f"{layer}{TENSORS[part]}.{kind}"] = tensor
     return renamed
-
-
-def _tokenizer(facts: Mapping[str, Any], path: Path) -> Tokenizer | None:
-    """Return the tokenizer of a GGUF file; None, with a warning, for a kind that is not read."""
-    kind, cut = facts.get("tokenizer.ggml.model"), facts.get("tokenizer.ggml.pre")
-    if kind is None:
-        return None
-    if kind != "gpt2" or cut not in SPLITS:
-        warn(
-            f"the tokenizer of {path.name} is not read (model {quote(kind)}, pre {quote(cut)}); give one with "
-            "model.tokenizer = TOKENIZER"
-        )
-        return None
-    tokens = facts["tokenizer.ggml.tokens"]
-    types = facts.get("tokenizer.ggml.token_type", [1] * len(tokens))
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    added = [
-        {"id": number, "content": token, **flags}
-        for number, (token, type_) in enumerate(zip(tokens, types, strict=True))
-        if type_ == CONTROL
-    ]
-    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": not SPLITS[cut]}
-    steps: list[dict[str, Any]] = [{"type": "Digits", "individual_digits": True}] if cut in SINGLE_DIGITS else []
-    if SPLITS[cut]:
-        steps.append({"type": "Split", "pattern": {"Regex": SPLITS[cut]}, "behavior": "Isolated", "invert": False})
-    return Tokenizer(
-        json.dumps(
-            {
-                "version": "1.0",
-                "added_tokens": added,
-                "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*steps, level]},
-                "decoder": level,
-                "model": {
-                    "type": "BPE",
-                    "vocab": {token: number for number, token in enumerate(tokens)},
-                    "merges": facts["tokenizer.ggml.merges"],
-                    "byte_fallback": False,
-                    "ignore_merges": cut == "llama-bpe",
-                },
-            }
-        ),
-        str(path),
-    )

@@ -8,23 +8,17 @@ import torch
 from torch import Tensor
 
 from kinformer.bridge.family import Family, family_of
-from kinformer.checkpoint.model_files import (
-    CONFIG,
-    TOKENIZER,
-    WEIGHTS,
-    CheckpointError,
-    contents,
-    is_foreign,
-    read_config,
-)
+from kinformer.checkpoint.model_files import CONFIG, WEIGHTS, CheckpointError, contents, is_foreign, read_config
+from kinformer.checkpoint.special_tokens import SpecialTokens, read_special_tokens
 from kinformer.checkpoint.tokenizer import Tokenizer
-from kinformer.checkpoint.tokenizer_choice import read_tokenizer
+from kinformer.checkpoint.tokenizer_choice import folder_tokenizer
 from kinformer.checkpoint.weights_file import load_tensors, read_tensors
 from kinformer.core.from_json import from_json
 from kinformer.core.uninitialised import Uninitialised
 
 INDEX = "model.safetensors.index.json"  # names the file of each tensor, where there are several
 TARGET_KEYS = ("decoder_start_token_id", "eos_token_id", "forced_bos_token_id", "bad_words_ids")
+BYTES = 256  # tokens of a model of bytes
 PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 
 
@@ -43,7 +37,7 @@ def load_folder(folder: Path) -> Any:
     """Return the model of a folder of transformers, in eval mode, with the dtype of its weights.
 
     The model is one of our members, with the config as its keywords. So it can be saved, trained and changed like any
-    other. It has the tokenizer of the folder, and None if there is none.
+    other. It has the tokenizer of the folder, with its special tokens. Without one it has None, and takes only token ids.
 
     folder: the folder.
 
@@ -52,24 +46,27 @@ def load_folder(folder: Path) -> Any:
     config = read_config(folder / CONFIG)
     try:
         family = family_of(config.get("model_type"))
-        tokenizer = read_tokenizer(folder / TOKENIZER) if (folder / TOKENIZER).is_file() else None
-        config = _special_tokens(folder, tokenizer) | config | _target_tokens(folder)
+        tokenizer = folder_tokenizer(folder)
+        mask = None if tokenizer is None else tokenizer.special_token("mask_token")
+        config = ({} if mask is None else {"mask_token_id": mask}) | config | _target_tokens(folder)
         model = build(family, config, read_weights(folder))
     except CheckpointError as error:
         raise CheckpointError(f"{folder}: {error}") from error
-    model.tokenizer = tokenizer
+    set_tokenizer(model, tokenizer, read_special_tokens(folder))
     return model
 
 
-def _special_tokens(folder: Path, tokenizer: Tokenizer | None) -> dict[str, int]:
-    """Return the id of the mask token, as a key of the config; empty if the folder names none."""
-    for name in ("tokenizer_config.json", "special_tokens_map.json"):
-        if tokenizer is not None and (folder / name).is_file():
-            token = read_config(folder / name).get("mask_token")
-            token = token.get("content") if isinstance(token, dict) else token
-            if token is not None and (number := tokenizer.backend.token_to_id(token)) is not None:
-                return {"mask_token_id": number}
-    return {}
+def set_tokenizer(model: Any, tokenizer: Tokenizer | None, special: SpecialTokens) -> None:
+    """Give a foreign model its tokenizer, or mark it as a model that reads no texts.
+
+    The ids of a model with 256 tokens count as bytes.
+
+    model: the model.
+    tokenizer: the tokenizer that it came with, or None.
+    special: its special tokens.
+    """
+    is_settled = tokenizer is not None or getattr(model, "vocab", None) == BYTES
+    model.tokenizer, model.foreign_ends = tokenizer, None if is_settled else special.ends
 
 
 def _target_tokens(folder: Path) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 from kinformer.bridge.gguf_file import load_gguf
 from kinformer.bridge.hf_folder import is_hf_folder, load_folder
 from kinformer.checkpoint import checkpoint
+from kinformer.checkpoint.hub import hf_path
 from kinformer.core.keyword_hints import hint_keywords
 from kinformer.core.missing_path import refuse_long_paths
 
@@ -21,7 +22,10 @@ def load(folder: str | Path, member: Callable[..., Any] | None = None, paths: Ma
     Llama, Mistral, Qwen2, Qwen3, BLOOM, BERT, RoBERTa and DistilBERT, and of GGUF Llama and its kin. Only safetensors
     and GGUF are read; a pickle is never opened, and no code of a folder is run.
 
-    folder: folder of the model, or a .gguf file.
+    A model of the Hugging Face Hub is "hf:ORG/NAME", "hf:ORG/NAME@REVISION" or "hf:ORG/NAME/FILE.gguf". It is
+    downloaded into the cache of huggingface_hub. Without a connection it is loaded from there.
+
+    folder: folder of the model, a .gguf file, or the name of a model of the Hub.
     member: function that built the model; required only if it is a user's own. A warning is given if its file has
         changed.
     paths: new values of keywords that are paths of files, if the files have moved, such as spalm's datastore.
@@ -29,11 +33,12 @@ def load(folder: str | Path, member: Callable[..., Any] | None = None, paths: Ma
     Errors: FileNotFoundError for a missing folder or file. NotADirectoryError for a file in place of the folder.
     CheckpointError, in one line, for a truncated or foreign file, and for tensors that are missing, unexpected or of
     another shape. CheckpointError also for a key of a foreign config that changes results and is not understood.
-    MemberNeeded if `member` is required and None. ImportError without the package gguf.
+    MemberNeeded if `member` is required and None. ImportError without the package gguf or huggingface_hub. The errors
+    of a model of the Hub that cannot be downloaded are FileNotFoundError and PermissionError, in one line.
     """
-    path = Path(folder)
+    path = hf_path(str(folder))
     if path.suffix == ".gguf":
         return load_gguf(path)
     if is_hf_folder(path):
         return load_folder(path)
-    return checkpoint.load(folder, member, paths)
+    return checkpoint.load(path, member, paths)

@@ -29,9 +29,9 @@ from kinformer.checkpoint.model_files import (
     is_foreign,
     read_config,
 )
-from kinformer.checkpoint.tokenizer import Tokenizer
-from kinformer.checkpoint.tokenizer_choice import as_tokenizer
-from kinformer.checkpoint.unknown_tokenizer import UnknownTokenizer
+from kinformer.checkpoint.special_tokens import read_special_tokens
+from kinformer.checkpoint.tokenizer import NO_SPECIAL, Tokenizer
+from kinformer.checkpoint.unknown_tokenizer import UnknownTokenizer, own_tokenizer
 from kinformer.checkpoint.weights_file import format_weights, load_tensors, read_tensors, tensors_of
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.discover import MemberRecord, Origin, members
@@ -81,7 +81,7 @@ def save(model: nn.Module, folder: str | Path, *, step: int | None = None) -> No
         raise TypeError("save takes the model first: got a folder. Call save(model, folder)")
     record = member_record(model)
     folder = Path(folder)
-    tokenizer = as_tokenizer(getattr(model, "tokenizer", None))
+    tokenizer = own_tokenizer(model)
     config = _config(record) | _training_facts(model, tokenizer)
     vocab = record.keywords.get("vocab")  # a user's own member may have None or another keyword
     if config["tokenizer"] == TOKENIZER and tokenizer and isinstance(vocab, int) and tokenizer.size > vocab:
@@ -179,6 +179,7 @@ def _training_facts(model: Any, tokenizer: Tokenizer | None) -> dict[str, Any]:
     return {
         "tokenizer": entry,
         **({"tokenizer_sha256": tokenizer.sha256} if entry == TOKENIZER and tokenizer is not None else {}),
+        **({"special_tokens": special._asdict()} if tokenizer and (special := tokenizer.special) != NO_SPECIAL else {}),
         "trained_length": getattr(model, "trained_length", None),
         "trained_on": getattr(model, "trained_on", None),
         "metric": None if metric is None else metric._asdict(),
@@ -320,13 +321,13 @@ def _is_column_scales(value: object) -> bool:
 def _tokenizer(config: Mapping[str, Any], folder: Path) -> Tokenizer | None:
     """Load the tokenizer that a config names; None for bytes. CheckpointError if it is another one."""
     if config["tokenizer"] != TOKENIZER:
-        return UnknownTokenizer() if config["tokenizer"] == UNKNOWN else None
+        return UnknownTokenizer(read_special_tokens(folder)) if config["tokenizer"] == UNKNOWN else None
     data = contents(folder / TOKENIZER)
     if hashlib.sha256(data).hexdigest() != config.get("tokenizer_sha256"):
         raise CheckpointError(
             f"{folder / TOKENIZER} is not the tokenizer of the model: its hash is wrong. Restore the file"
         )
-    return Tokenizer(data.decode(), str(folder / TOKENIZER))
+    return Tokenizer(data.decode(), str(folder / TOKENIZER), read_special_tokens(folder))
 
 
 def _read_config(path: Path) -> dict[str, Any]:

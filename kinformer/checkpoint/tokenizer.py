@@ -1,7 +1,7 @@
 """Tokenizers whose tokens are not single bytes, stored as JSON of the package `tokenizers`."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
 from functools import cached_property
 from itertools import pairwise
@@ -12,10 +12,12 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from kinformer.checkpoint.chat_template import render_chat
+from kinformer.checkpoint.special_tokens import SpecialTokens
 from kinformer.core.from_json import from_json
 from kinformer.core.warn import warn
 
-NO_BYTE = 256
+NO_BYTE, NO_SPECIAL = 256, SpecialTokens()
 GROUP, BEFORE = 64, 8  # number of tokens compared at a time; number of earlier tokens decoded with them
 
 
@@ -81,12 +83,13 @@ class Tokenizer:
 
     text: JSON of the tokenizer.
     place: name of the tokenizer in messages.
+    special: names of its special tokens, and the template of its chats.
 
     Errors: ValueError for an invalid tokenizer; ImportError if the package is missing.
     """
 
-    def __init__(self, text: str, place: str = "tokenizer.json") -> None:
-        self.text, self.place = text, place
+    def __init__(self, text: str, place: str = "tokenizer.json", special: SpecialTokens = NO_SPECIAL) -> None:
+        self.text, self.place, self.special = text, place, special
         self._tables: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
     def __str__(self) -> str:
@@ -122,6 +125,42 @@ class Tokenizer:
     def sha256(self) -> str:
         """SHA-256 of the tokenizer's JSON."""
         return hashlib.sha256(self.text.encode()).hexdigest()
+
+    def special_token(self, name: str) -> int | None:
+        """Return the id of a special token; None if the tokenizer has none of this name.
+
+        name: its name in transformers, such as "pad_token" or "mask_token".
+        """
+        text = self.special.names.get(name)
+        return None if text is None else cast(int | None, self.backend.token_to_id(text))
+
+    @cached_property
+    def begins(self) -> tuple[int, ...]:
+        """Ids that transformers puts before a text, such as Llama's begin token; `encode` adds none."""
+        encoding = self.backend.encode("a", add_special_tokens=True)
+        mask = encoding.special_tokens_mask
+        return tuple(encoding.ids[: mask.index(0)]) if 0 in mask else ()
+
+    @cached_property
+    def ends(self) -> tuple[int, ...]:
+        """Ids of the tokens that end a generated text; empty if there are none."""
+        end = None if self.special.ends else self.special_token("eos_token")
+        return self.special.ends if end is None else (end,)
+
+    def chat(self, messages: Iterable[Mapping[str, Any]], **variables: Any) -> str:
+        """Return a chat as one text, up to the answer of the model; `encode` makes its tokens.
+
+            prompt = tokenizer.encode(tokenizer.chat([{"role": "user", "content": "Who wrote Emma?"}]))
+
+        messages: the messages, each with a "role" and a "content".
+        variables: further variables of the chat template, such as `tools`, or `add_generation_prompt=False`.
+
+        Errors: ValueError without a chat template, and for messages that it refuses. ImportError for an old Jinja.
+        """
+        if self.special.chat_template is None:
+            raise ValueError(f"{self.place} has no chat template, so its model was trained on no chats. Give a text")
+        usual = {"add_generation_prompt": True, **self.special.names}
+        return render_chat(self.special.chat_template, messages, usual | variables)
 
     @cached_property
     def token_bytes(self) -> tuple[bytes, ...] | None:
@@ -172,12 +211,17 @@ class Tokenizer:
         letters = text if isinstance(text, str) else text.decode(errors="replace")
         return self.backend.encode(letters, add_special_tokens=False).ids
 
-    def decode(self, tokens: Sequence[int]) -> bytes:
+    def decode(self, tokens: Sequence[int], after: Sequence[int] = ()) -> bytes:
         """Return the text of tokens, including special ones; ids outside the vocabulary are skipped.
 
         tokens: ids of the tokens.
+        after: the tokens before them, whose text is left out. Some tokenizers drop the first space of a text, which
+            belongs to the text if others stand before it.
         """
-        return self._decode([token for token in tokens if 0 <= token < self.size]).encode()
+        if not after:
+            return self._decode([token for token in tokens if 0 <= token < self.size]).encode()
+        before, whole = self.decode(after), self.decode([*after, *tokens])
+        return whole[len(before) :] if whole.startswith(before) else self.decode(tokens)  # a letter was cut
 
     @cached_property
     def pieces(self) -> tuple[bytes, ...]:
@@ -295,12 +339,19 @@ class Tokenizer:
             return "".join(self.backend.id_to_token(number) or "" for number in tokens)
         return self._decode(tokens)
 
-    def speaker(self) -> Callable[[int], str]:
-        """Return a function that takes the new tokens in turn and returns the text that each one adds."""
-        from tokenizers.decoders import DecodeStream
+    def speaker(self, after: Sequence[int] = ()) -> Callable[[int], str]:
+        """Return a function that takes the new tokens in turn and returns the text that each one adds.
 
-        stream = DecodeStream(skip_special_tokens=False)
-        return lambda token: (stream.step(self.backend, token) or "") if 0 <= token < self.size else ""
+        after: the tokens before them.
+        """
+        stream = tokenizers_package().decoders.DecodeStream(skip_special_tokens=False)
+
+        def step(token: int) -> str:
+            return (stream.step(self.backend, token) or "") if 0 <= token < self.size else ""
+
+        for token in after:
+            step(token)
+        return step
 
 
 def _sizes(text: str) -> Int[numpy.ndarray, " letters"]:
@@ -334,46 +385,3 @@ def tokenizers_package() -> Any:
             "a tokenizer needs the package tokenizers, which is not installed; pip install 'kinformer[tokenizers]'"
         ) from error
     return tokenizers
-
-
-def decode_utf8(data: bytes, place: str) -> str:
-    """Return the text of UTF-8 bytes.
-
-    data: bytes of the text.
-    place: name of the text in messages.
-
-    Errors: ValueError, with the place, for other bytes.
-    """
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{place} is not UTF-8: got the byte 0x{data[error.start]:02x}, but a tokenizer reads only UTF-8; "
-            "convert the text, or use tokenizer=bytes"
-        ) from error
-
-
-def encode_rows(
-    tokenizer: Tokenizer | None, rows: Iterable[tuple[str, bytes]], name: str
-) -> list[bytes] | list[list[int]]:
-    """Tokenize many short texts; without a tokenizer, return their bytes.
-
-    It warns of lost bytes, with the name of the data.
-
-    tokenizer: tokenizer to use; None for bytes.
-    rows: for each text its place in the data, for messages, and its bytes.
-    name: name of the data.
-
-    Errors: ValueError for a text without any token.
-    """
-    places, texts = zip(*rows, strict=True)
-    if tokenizer is None:
-        return list(texts)
-    encodings = tokenizer.encode_batch([decode_utf8(text, place) for place, text in zip(places, texts, strict=True)])
-    whole = LostBytes()
-    for place, encoding in zip(places, encodings, strict=True):
-        if not len(encoding.tokens):
-            raise ValueError(f"{place} has a text for which the tokenizer returns no token; give another tokenizer")
-        whole = whole.plus(encoding.loss._replace(place=place))
-    tokenizer.report(whole, name)
-    return [encoding.tokens.tolist() for encoding in encodings]

@@ -5,13 +5,17 @@ from pathlib import Path
 from typing import Any
 
 from kinformer.checkpoint.decompress import text as opened
-from kinformer.checkpoint.tokenizer import Tokenizer, tokenizers_package
+from kinformer.checkpoint.hub import hf_path
+from kinformer.checkpoint.model_files import TOKENIZER
+from kinformer.checkpoint.special_tokens import SpecialTokens, read_special_tokens
+from kinformer.checkpoint.tokenizer import NO_SPECIAL, Tokenizer, tokenizers_package
 from kinformer.core.from_json import from_json
-from kinformer.core.quote import quote
+from kinformer.core.quote import quote, shorten
 from kinformer.core.warn import warn
 
 BPE = "tokenizer=bpe:4096"
 LEAST = 257  # a byte-level vocabulary has all 256 bytes and at least one merge
+VOCABULARIES = ("vocab.txt", "vocab.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
 
 
 def parse_tokenizer(text: str | Tokenizer) -> Tokenizer | int | None:
@@ -21,9 +25,11 @@ def parse_tokenizer(text: str | Tokenizer) -> Tokenizer | int | None:
 
     For "bpe:4096" the result is the number 4096: the vocabulary size of a tokenizer that is still to be trained.
 
-    text: "bytes", "bpe:" with a number, the path of a tokenizer.json, or a tokenizer.
+    text: "bytes", "bpe:" with a number, the path of a tokenizer.json or of its folder, "hf:ORG/NAME" for a model of the
+        Hugging Face Hub, or a tokenizer.
 
-    Errors: FileNotFoundError for a missing file; ValueError, in one line, for another text or an invalid file.
+    Errors: FileNotFoundError for a missing file; ValueError, in one line, for another text or an invalid file. Errors
+    of `hf_path`.
     """
     if isinstance(text, Tokenizer):
         return text
@@ -37,8 +43,9 @@ def parse_tokenizer(text: str | Tokenizer) -> Tokenizer | int | None:
             raise ValueError(f"tokenizer={text}: a byte-level BPE has at least {LEAST} tokens; write bpe:4096")
         tokenizers_package()
         return int(size)
-    path = Path(text).expanduser()
-    path = path / "tokenizer.json" if path.is_dir() else path
+    path = hf_path(text, weights=False).expanduser()
+    if path.is_dir() and (tokenizer := folder_tokenizer(path)) is not None:
+        return tokenizer
     if not path.is_file():
         raise FileNotFoundError(f"there is no tokenizer {text}; give bytes, bpe:4096 or the path of a tokenizer.json")
     return read_tokenizer(path)
@@ -64,7 +71,36 @@ def as_tokenizer(value: Any) -> Tokenizer | None:
             f"wrong tokenizer: got {type(value).__name__}, expected a tokenizers.Tokenizer, a fast tokenizer of "
             "transformers, or the path of a tokenizer.json"
         )
-    return Tokenizer(to_text(), type(value).__name__)
+    return Tokenizer(to_text(), type(value).__name__, SpecialTokens.of_transformers(value))
+
+
+def folder_tokenizer(folder: Path) -> Tokenizer | None:
+    """Return the tokenizer of a folder, with its special tokens; None if it has none.
+
+    Files of slow tokenizers, such as vocab.txt, are converted by transformers. No code of the folder is run. A
+    warning is given for files that cannot be converted.
+
+    folder: folder of a model of kinformer or of transformers.
+
+    Errors: ValueError, in one line, for an invalid tokenizer.json.
+    """
+    if (folder / TOKENIZER).is_file():
+        return read_tokenizer(folder / TOKENIZER)
+    vocabulary = next((name for name in VOCABULARIES if (folder / name).is_file()), None)
+    if vocabulary is None:
+        return None
+    try:
+        from transformers import AutoTokenizer
+
+        given = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True, use_fast=True)
+        text = given.backend_tokenizer.to_str()
+    except Exception as error:  # the packages raise what a file leads to
+        reason = "kinformer[hf] is not installed" if isinstance(error, ImportError) else shorten(str(error))
+        warn(f"{folder / vocabulary} cannot be converted to a {TOKENIZER} ({reason}); give a folder with {TOKENIZER}")
+        return None
+    special = read_special_tokens(folder)
+    names = {**SpecialTokens.of_transformers(given).names, **special.names}
+    return Tokenizer(text, str(folder / vocabulary), special._replace(names=names))
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
@@ -81,7 +117,8 @@ def read_tokenizer(path: Path) -> Tokenizer:
         raise ValueError(str(error)) from error
     except ValueError as error:
         raise ValueError(f"{path} is not a tokenizer.json: it is truncated or not JSON") from error
-    tokenizer = Tokenizer(text, str(path))
+    special = read_special_tokens(path.parent) if path.name == TOKENIZER else NO_SPECIAL
+    tokenizer = Tokenizer(text, str(path), special)
     if not is_mapping or not tokenizer.size:
         raise ValueError(f"{path} is not a tokenizer.json: it has no vocabulary")
     if tokenizer.switched_off:
@@ -100,16 +137,13 @@ def train_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
     Source: Sennrich et al., 2015, arXiv:1508.07909; over bytes: Radford et al., 2019, "Language models are unsupervised
     multitask learners".
     """
-    tokenizers_package()
-    from tokenizers import Tokenizer as Made
-    from tokenizers import decoders, models, pre_tokenizers, trainers
-
-    trained_tokenizer = Made(models.BPE())
-    trained_tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trained_tokenizer.decoder = decoders.ByteLevel()
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    package = tokenizers_package()
+    trained_tokenizer = package.Tokenizer(package.models.BPE())
+    trained_tokenizer.pre_tokenizer = package.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trained_tokenizer.decoder = package.decoders.ByteLevel()
+    alphabet = sorted(package.pre_tokenizers.ByteLevel.alphabet())
     trained_tokenizer.train_from_iterator(
-        texts, trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False)
+        texts, package.trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False)
     )
     return Tokenizer(trained_tokenizer.to_str())
 

@@ -126,7 +126,7 @@ def calibrate(
     calibration.refuse_without_exits(model)
     if search is not None and not overwrite:
         calibration.refuse_replacing_proof(folder, model)
-    dataset = read_for_model(model, data, folder)
+    dataset = read_for_model(model, data)
     if search is None and not isinstance(dataset, TextData):
         refuse_useless(ctx, f"on {dataset.noun}, whose rows set the lengths of prompts and answers", "length", "tokens")
     refuse_length(ctx, dataset)

@@ -96,7 +96,7 @@ def build(
     if search is not None:
         with from_user(ValueError, LookupError), evaluating(model):
             search.make_index(0, Tap(model, tap).width)  # refuses an impossible index before the text is read
-    source = source_for(model, folder, data)
+    source = source_for(model, data)
     text = read_text(model, source, split)
     part, began = text.part(split), monotonic()
     settings = {"tap": tap, "dtype": dtype, "length": length, "stride": stride, "append": append, "resume": resume}

@@ -129,7 +129,7 @@ def evaluate(
     calibrated = None if keywords else leave_as_calibrated_here(folder, model)
     model = with_datastore(model, folder, knn, datastore)
     refuse_picture(model, out)
-    dataset = read_for_model(model, data, folder, DataSource.read_whole if split == "whole" else DataSource.read)
+    dataset = read_for_model(model, data, DataSource.read_whole if split == "whole" else DataSource.read)
     refuse_length(ctx, dataset)
     length = length or model.trained_length or LENGTH
     reading = {"length": length, "stride": stride, "lanes": lanes, "full": full}

@@ -35,6 +35,9 @@ def generate(
     folder: Trained,
     prompt: Annotated[str | None, typer.Option(help="Text that the model continues.")] = None,
     prompts: Annotated[Path | None, typer.Option(help="File of prompts, one per line.")] = None,
+    chat: Annotated[
+        str | None, typer.Option(help="Question to a model with a chat template, whose answer is generated.")
+    ] = None,
     source: Annotated[
         str | None, typer.Option(help="For a model that was trained on pairs: source text, whose target is generated.")
     ] = None,
@@ -98,12 +101,15 @@ def generate(
         kinformer generate runs/llama --prompts FILE --beam 4 --json
         # The target of a source, with a model that was trained on pairs
         kinformer generate runs/pairs --source "ask 3"
+        # The answer of a chat model of the Hugging Face Hub
+        kinformer generate hf:ORG/NAME --chat "Who wrote Emma?"
         # Continue a long text that `kinformer read` has read
         kinformer generate runs/xl --state long.state --prompt "Who"
         # Pictures
         kinformer generate runs/pictures --out FILE.png --pictures 36
 
-    A single --prompt is printed with its continuation while the model generates. With --prompts FILE, the other lines
+    A single --prompt is printed with its continuation while the model generates, and --chat prints only the answer.
+    A model of another library stops at the end tokens that its files name. With --prompts FILE, the other lines
     do not change the text of a line, and each line has the next --seed. With --json, tokens and log-probabilities are
     printed too. Bytes that are not UTF-8 are shown as �. Control characters are too, on a terminal.
 
@@ -116,6 +122,8 @@ def generate(
     """
     if stop == "":
         raise UserError("the stop is empty; give --stop at least one character")
+    if chat is not None and (prompt, prompts, source, sources, state) != (None,) * 5:
+        raise UserError("--chat is the whole text that the model reads; leave out prompts, sources and --state")
     _refuse_both(prompt=(prompt, prompts), source=(source, sources))
     _refuse_choices(temperature, top_k, top_p, beam, length_penalty)
     if beam > 1 or temperature == 0:
@@ -133,7 +141,7 @@ def generate(
     model = load_model(folder, member, device, datastore=datastore, precision=precision)
     generation.refuse_layers(model, layers, beam)
     if model.reads == "images":
-        if (prompt, prompts, source, sources, state) != (None,) * 5:
+        if (prompt, prompts, chat, source, sources, state) != (None,) * 6:
             raise UserError(
                 "this model generates pictures and reads no prompt, source or state; leave these options out"
             )
@@ -143,6 +151,8 @@ def generate(
         count = SOME if pictures is None else pictures
         return image_generation.write(model, out, count, enlarge, temperature, seed, label, as_json)
     _refuse_given("a model that generates pictures", out=out, pictures=pictures, enlarge=enlarge, label=label)
+    if chat is not None:
+        started = [generation.chat_prompt(model, chat)]
     generation.check_inputs(model, started, read, state)
     with from_user(ValueError, OSError):
         reading = None if state is None else load_reading(state, model)
@@ -160,7 +170,7 @@ def generate(
     with from_user(ValueError, LookupError), print_warnings():
         if not as_json and prompts is None and sources is None:
             alone = generation.stream_text if beam == 1 else generation.search_text
-            written = alone(model, starts[0], tokens, settings, inputs)
+            written = alone(model, starts[0], tokens, settings, inputs, starts[0] if chat is None else b"")
         else:
             written, milliseconds = generation.write_batch(model, starts, tokens, settings, inputs)
             if as_json:

@@ -101,7 +101,7 @@ def knn_lm(
 
     model = load_model(folder, member, device, precision=precision)
     knn_lm_tuning.refuse_other_models(model)
-    text = read_text(model, source_for(model, folder, data), "valid")
+    text = read_text(model, source_for(model, data), "valid")
     print(f"{folder} with {datastore}: searching for a few keys to estimate the time ...", file=sys.stderr)
     with _nothing_kept(folder), from_user(ValueError, OSError, ImportError), print_warnings():
         length = length or model.trained_length or LENGTH

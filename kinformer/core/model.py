@@ -88,6 +88,8 @@ class Model(nn.Module, KeywordHints, ABC):
     trained_length: the longest row of the training; None before training.
     trained_on: the name of the training data; None before training.
     tokenizer: the tokenizer of the training data; None for bytes.
+    foreign_ends: the ids that end a text, for a model of another library without a tokenizer, which reads no texts;
+        None for all other models.
     labels: names of the classes that the model predicts; None if there are none.
     columns: names and scales of the series' columns; None without a series.
     own: the number of tokens, such as a class token, that the model adds to a row.
@@ -103,6 +105,7 @@ class Model(nn.Module, KeywordHints, ABC):
     trained_length: int | None = None
     trained_on: str | None = None
     tokenizer: Any = None
+    foreign_ends: tuple[int, ...] | None = None
     labels: tuple[str, ...] | None = None
     columns: ColumnScales | None = None
     own: int = 0

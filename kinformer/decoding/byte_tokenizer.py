@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any
 
 from kinformer.checkpoint.tokenizer import LostBytes
-from kinformer.checkpoint.tokenizer_choice import as_tokenizer
+from kinformer.checkpoint.unknown_tokenizer import own_tokenizer
 
 _BREAK = re.compile(rb"[^\s](?: (?=[^\s])|\n(?=[^\s]))")  # between two words, where no tokenizer joins letters
 NOT_READ = "the model does not read them"
@@ -21,11 +21,11 @@ class ByteTokenizer:
         """Return the tokens of a text."""
         return list(text.encode(errors="surrogateescape") if isinstance(text, str) else text)
 
-    def decode(self, tokens: Sequence[int]) -> bytes:
-        """Return the text of tokens."""
+    def decode(self, tokens: Sequence[int], after: Sequence[int] = ()) -> bytes:
+        """Return the text of tokens; the tokens before them, `after`, change nothing."""
         return bytes(token for token in tokens if 0 <= token < 256)
 
-    def speaker(self) -> Callable[[int], str]:
+    def speaker(self, after: Sequence[int] = ()) -> Callable[[int], str]:
         """Return a function that takes the new tokens in turn and returns the text that each one adds.
 
         A character of several bytes is returned with its last byte.
@@ -41,7 +41,7 @@ def tokenizer_of_model(model: Any) -> Any:
 
     model: a trained model.
     """
-    return as_tokenizer(getattr(model, "tokenizer", None)) or ByteTokenizer()
+    return own_tokenizer(model) or ByteTokenizer()
 
 
 def warn_of_loss(model: Any, texts: Iterable[bytes]) -> None:

@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any, NamedTuple, cast
 
 import torch
-from jaxtyping import Int, Shaped
+from jaxtyping import Bool, Int, Shaped
 from torch import Tensor, nn
 
 from kinformer.core.bias import Bias
@@ -84,8 +85,9 @@ def generate(
     length_penalty: exponent of the score of a row with n new tokens, log-probability / ((5 + n) / 6)**length_penalty. 0
         favours short rows, because each token lowers the sum. The default is 0.6, as in Vaswani et al. Only for `beam`
         above 1.
-    stop: token id that ends a row, by default `model.end`; a negative id ends no row. Or a function from the new tokens
-        [B, N] to the rows that have ended; `model.end` then ends rows too.
+    stop: token id that ends a row; a negative id ends no row. The default is `model.end`, or else the tokens
+        `model.tokenizer.ends`. Or a function from the new tokens [B, N] to the rows that have ended; the default tokens
+        then end rows too.
     attention_mask: False or 0 at the tokens of the prompts that are padding, as a tokenizer of transformers returns it.
         They are not read. The padding must be on the left (`padding_side="left"`).
     seed: seed of the first row; each further row has the next number as its seed, as in `kinformer generate`. A row is
@@ -130,7 +132,7 @@ def generate(
         )
     with evaluating(model):
         reader, text = _begin(model, prompt, padded, steps, state, source, recompute)
-        rows = method.go_on(reader, text, steps, _ends(stop, getattr(model, "end", None)), seed, on_tokens)
+        rows = method.go_on(reader, text, steps, _ends(stop, end_tokens(model)), seed, on_tokens)
     return rows if tokens is not None else rows[:, prompt.shape[1] :]
 
 
@@ -216,12 +218,29 @@ def _begin(
     return reader, GenerationState(prompt.to(device, torch.long), columns, state, inputs, columns, steps, full)
 
 
-def _ends(stop: int | Stop | None, end: int | None) -> Stop | None:
+def end_tokens(model: Any) -> tuple[int, ...]:
+    """Return the ids that end a row by default: `model.end`, or the ends of the model's tokenizer.
+
+    model: the model.
+    """
+    end = getattr(model, "end", None)
+    if end is not None:
+        return (end,)
+    return getattr(getattr(model, "tokenizer", None), "ends", ()) or getattr(model, "foreign_ends", None) or ()
+
+
+def _ends(stop: int | Stop | None, ends: tuple[int, ...]) -> Stop | None:
     """Return the function that tells which rows have ended; None if no row ever ends."""
-    if isinstance(stop, int) or stop is None:
-        token = end if stop is None else stop
-        return None if token is None else lambda new: new[:, -1] == token
-    return stop if end is None else lambda new: stop(new) | (new[:, -1] == end)
+    if isinstance(stop, int):
+        ends, stop = (stop,), None
+    if not ends:
+        return stop
+
+    def has_ended(new: Int[Tensor, "B N"]) -> Bool[Tensor, " B"]:
+        ended = new[:, -1] == ends[0] if stop is None else stop(new)
+        return reduce(torch.Tensor.logical_or, (new[:, -1] == end for end in ends), ended)
+
+    return has_ended
 
 
 # Arguments ------------------------------------------------------------------------------------------------------------

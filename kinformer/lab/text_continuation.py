@@ -11,10 +11,11 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from kinformer.checkpoint.tokenizer import Tokenizer
 from kinformer.core.mechanism import NoState
 from kinformer.core.model import display_name
 from kinformer.decoding.byte_tokenizer import tokenizer_of_model
-from kinformer.decoding.generate import generate
+from kinformer.decoding.generate import end_tokens, generate
 from kinformer.decoding.layers_used import record_layers_used
 from kinformer.decoding.pad_sequences import pad_sequences
 from kinformer.decoding.prefill import PrefilledText
@@ -99,15 +100,30 @@ def rows_of(
 ) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B S"] | None]:
     """Return the prompts, and the sources if any, as rows of tokens, padded on the left.
 
-    model: the model, for its tokenizer.
+    model: the model, for its tokenizer. A model of another library reads the begin tokens of its tokenizer first. A
+        training of kinformer has rows without them.
     prompts: the prompts. They follow the begin token of a target, or the last token of a prefilled text.
     sources: the sources, or None.
     reading: the text that the model has already read (prefilled), or None.
     """
-    encode = tokenizer_of_model(model).encode
+    spelled = tokenizer_of_model(model)
+    encode = spelled.encode
     first = model.opening if sources is not None else [] if reading is None else [int(reading.last)]
-    begun = pad_sequences([[*first, *encode(prompt)] for prompt in prompts], front=True)
+    rows = [[*first, *encode(prompt)] for prompt in prompts]
+    if not first and model.trained_on is None and isinstance(spelled, Tokenizer) and (begins := spelled.begins):
+        rows = [row if row[:1] == [begins[0]] else [*begins, *row] for row in rows]  # a chat has them already
+    begun = pad_sequences(rows, front=True)
     return begun, None if sources is None else pad_sequences([encode(prompt) for prompt in sources], front=True)
+
+
+def last_token(spelled: Any, prompt: bytes, reading: PrefilledText | None) -> list[int]:
+    """Return the last token before a continuation, in a list, which is empty for the start of a text.
+
+    spelled: the tokenizer of the model.
+    prompt: the prompt.
+    reading: the text that the model has already read (prefilled), or None.
+    """
+    return spelled.encode(prompt)[-1:] or ([] if reading is None else [int(reading.last)])
 
 
 def write_all(
@@ -164,12 +180,14 @@ def write_all(
             recompute=recompute,
             on_tokens=record,
         )
+    ends = end_tokens(model)
     layers = torch.stack(took, 1).long().tolist() if took and settings.beam == 1 else [[] for _ in continuations]
-    for continuation, row, left in zip(continuations, rows[:, prompted.shape[1] :].tolist(), layers, strict=True):
+    written = rows[:, prompted.shape[1] :].tolist()
+    for prompt, continuation, row, left in zip(prompts, continuations, written, layers, strict=True):
         new = [token for token in row if token >= 0]
-        continuation.tokens = [token for token in new if token != getattr(model, "end", None)]
+        continuation.tokens = [token for token in new if token not in ends]
         continuation.layers = left[: len(continuation.tokens)]
-        text = spelled.decode(continuation.tokens)
+        text = spelled.decode(continuation.tokens, last_token(spelled, prompt, reading))
         cut = -1 if settings.stop is None else text.find(settings.stop)
         continuation.text = text if cut < 0 or settings.stop is None else text[: cut + len(settings.stop)]
         continuation.ended = cut >= 0 or len(continuation.tokens) < len(new)

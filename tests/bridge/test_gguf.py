@@ -108,7 +108,9 @@ def test_logits_and_tokenizer(kind: str, quantised: bool, tmp_path: Path) -> Non
 def test_a_tokenizer_that_is_not_read_is_warned_of(tmp_path: Path) -> None:
     write(tmp_path / "model.gguf", peer("llama"), "llama", pre="tekken")
     with pytest.warns(UserWarning, match=r"tokenizer of model.gguf is not read \(model 'gpt2', pre 'tekken'\)"):
-        assert kf.load(tmp_path / "model.gguf").tokenizer is None
+        model = kf.load(tmp_path / "model.gguf")
+    with pytest.raises(ValueError, match="cannot read text"):
+        model.tokenizer.encode("the")
 
 
 def test_damaged_and_unknown_files_are_refused(tmp_path: Path) -> None:

@@ -5,14 +5,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from kinformer.checkpoint.tokenizer import Tokenizer
 from kinformer.cli.errors import refuse_no_folder
 from kinformer.cli.support.memory_limits import refuse_no_room
 from kinformer.cli.support.progress_bar import progress
 from kinformer.decoding.byte_tokenizer import tokenizer_of_model
+from kinformer.decoding.generate import end_tokens
 from kinformer.decoding.layers_used import exits_of
 from kinformer.decoding.prefill import PrefilledText
 from kinformer.lab.errors import FAILED, UserError, from_user
-from kinformer.lab.text_continuation import Continuation, WritingSettings, has_state, rows_of, write_all
+from kinformer.lab.text_continuation import Continuation, WritingSettings, has_state, last_token, rows_of, write_all
 from kinformer.pages.exit_layers import save_exit_layers
 from kinformer.pages.terminal_safe_text import for_stream
 
@@ -106,8 +108,24 @@ def check_inputs(model: Any, prompts: list[bytes] | None, sources: list[bytes] |
         raise UserError("there is no text to continue. Give --prompt TEXT, --prompts FILE or --state FILE")
 
 
+def chat_prompt(model: Any, question: str) -> bytes:
+    """Return a question as the prompt that the chat template of the model's tokenizer writes.
+
+    model: the model.
+    question: the question of the user.
+
+    Errors: UserError for a model without a chat template.
+    """
+    tokenizer = tokenizer_of_model(model)
+    if not isinstance(tokenizer, Tokenizer):
+        raise UserError("--chat needs a model with a chat template, but this model reads bytes. Give --prompt TEXT")
+    with from_user(ValueError, ImportError):
+        text = tokenizer.chat([{"role": "user", "content": question}])
+    return text.encode(errors="surrogateescape")
+
+
 def stream_text(
-    model: Any, start: bytes, tokens: int, settings: WritingSettings, inputs: dict[str, Any]
+    model: Any, start: bytes, tokens: int, settings: WritingSettings, inputs: dict[str, Any], heading: bytes
 ) -> list[Continuation]:
     """Continue one prompt by sampling, and print each token as soon as it is generated.
 
@@ -116,28 +134,26 @@ def stream_text(
     tokens: largest number of tokens to generate.
     settings: settings of the sampling.
     inputs: `sources` (source texts) and `reading` (a saved text to continue), as `write_all` takes them.
+    heading: text to print before the continuation: the prompt, or nothing for a chat.
 
     Returns a list with the one continuation.
     """
-    speak, stop, printed, spoken = (
-        tokenizer_of_model(model).speaker(),
-        (settings.stop or b"").decode(errors="replace"),
-        "",
-        "",
-    )
+    spelled, ends = tokenizer_of_model(model), end_tokens(model)
+    speak = spelled.speaker(last_token(spelled, start, inputs["reading"]))
+    stop, printed, spoken = (settings.stop or b"").decode(errors="replace"), "", ""
     begun = False
 
     def begin() -> None:
-        """Print the prompt before the first token, after any warnings."""
+        """Print the heading before the first token, after any warnings."""
         nonlocal begun
         if not begun:
-            print(for_stream(start.decode(errors="replace")), end="", flush=True)
+            print(for_stream(heading.decode(errors="replace")), end="", flush=True)
         begun = True
 
     def say(new: list[int]) -> None:
         nonlocal printed, spoken
         begin()
-        spoken += speak(new[0])
+        spoken += "" if new[0] in ends else speak(new[0])
         end = spoken.find(stop) + len(stop) if stop and stop in spoken else len(spoken)
         print(for_stream(spoken[len(printed) : end]), end="", flush=True)
         printed = spoken[:end]
@@ -156,7 +172,7 @@ def stream_text(
 
 
 def search_text(
-    model: Any, start: bytes, tokens: int, settings: WritingSettings, inputs: dict[str, Any]
+    model: Any, start: bytes, tokens: int, settings: WritingSettings, inputs: dict[str, Any], heading: bytes
 ) -> list[Continuation]:
     """Continue one prompt by beam search, and print the result.
 
@@ -165,11 +181,12 @@ def search_text(
     tokens: largest number of tokens to generate.
     settings: settings of the beam search.
     inputs: `sources` (source texts) and `reading` (a saved text to continue), as `write_all` takes them.
+    heading: text to print before the continuation: the prompt, or nothing for a chat.
 
     Returns a list with the one continuation.
     """
     (continuation,), milliseconds = write_batch(model, [start], tokens, settings, inputs)
-    print(for_stream((start + continuation.text).decode(errors="replace")))
+    print(for_stream((heading + continuation.text).decode(errors="replace")))
     _report_speed(len(continuation.tokens), milliseconds)
     return [continuation]
 

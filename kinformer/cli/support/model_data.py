@@ -1,10 +1,8 @@
 """Reading of data with the tokenizer of a trained model."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from kinformer.checkpoint.unknown_tokenizer import UnknownTokenizer
 from kinformer.cli.errors import print_warnings
 from kinformer.lab.data.data import Data
 from kinformer.lab.data.data_fits_model import refuse_few, refuse_other_tokens, refuse_unread
@@ -13,35 +11,31 @@ from kinformer.lab.data.text import TextData
 from kinformer.lab.errors import UserError, from_user
 
 
-def source_for(model: Any, folder: Path, data: str) -> DataSource:
+def source_for(model: Any, data: str) -> DataSource:
     """Return the data that a user names, with the model's tokenizer unless the user names another.
 
     model: the model.
-    folder: its folder, which holds its tokenizer.
     data: the data as the user writes it, such as "text=notes.txt".
 
     Errors: UserError, before any data is read, for a kind of data that the model does not read.
     """
     with from_user(ValueError), print_warnings():
-        tokenizer = model.tokenizer
-        named = tokenizer is None or isinstance(tokenizer, UnknownTokenizer)  # no file of the folder holds it
-        source = resolve(data, tokenizer if named else str(folder))
+        source = resolve(data, model.tokenizer)
         if source.kind is not None:
             refuse_unread(model, source.kind)
     return source
 
 
-def read_for_model(model: Any, data: str, folder: Path, read: Callable[[DataSource], Data] = DataSource.read) -> Data:
+def read_for_model(model: Any, data: str, read: Callable[[DataSource], Data] = DataSource.read) -> Data:
     """Read the data that a user names, with the model's tokenizer unless the user names another.
 
     model: the model.
     data: the data as the user writes it, such as "text=notes.txt".
-    folder: the model's folder, which holds its tokenizer.
     read: the way to read the data: `DataSource.read`, or `DataSource.read_whole`.
 
     Errors: UserError if the data cannot be read, or the model does not read this kind of data.
     """
-    source = source_for(model, folder, data)
+    source = source_for(model, data)
     with from_user(ValueError, LookupError, OSError, ImportError), print_warnings():
         return read(source)
 

@@ -13,7 +13,8 @@ from typing import Any
 import typer
 
 from kinformer.checkpoint.atomic_files import existing_path
-from kinformer.checkpoint.model_files import CONFIG, WEIGHTS, CheckpointError, contents, read_config
+from kinformer.checkpoint.hub import hf_path
+from kinformer.checkpoint.model_files import CONFIG, WEIGHTS, contents, read_config
 from kinformer.cli.support import static_source
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.discover import check_member_name, has_plugins, part_files
@@ -178,14 +179,15 @@ def _check_path(where: str, advice: str, name: str) -> None:
 
 
 def trained_model(folder: Path | None) -> Path | None:
-    """Check that a folder holds a model.
+    """Check that a folder holds a model, and return it.
 
-    folder: the folder, or a .gguf file; None is accepted.
+    folder: the folder, a .gguf file, or hf:ORG/NAME, which is downloaded; None is accepted.
 
     Errors: UserError.
     """
-    if folder is not None and not (folder.suffix == ".gguf" and folder.is_file()):
-        with from_user(OSError, CheckpointError):
+    with from_user(OSError, ValueError, ImportError):
+        folder = None if folder is None else hf_path(str(folder))
+        if folder is not None and (folder.suffix != ".gguf" or not folder.is_file()):
             if not folder.exists() and static_source.member_stub(str(folder)) is not None:
                 train = f"kinformer train {folder} --data text=stdlib --minutes 3 --out runs/{folder}"
                 raise FileNotFoundError(missing_path(folder, f"to make a trained {folder}: `{train}`"))
@@ -194,17 +196,15 @@ def trained_model(folder: Path | None) -> Path | None:
 
 
 def masked_model(folder: Path) -> Path:
-    """Check that a folder holds a model that fills in gaps of a text.
+    """Check that a folder holds a model that fills in gaps of a text, by the metric in its config.
 
-    folder: the folder. Only the metric in its config is looked at: a model with another metric is not refused here.
+    folder: the folder.
 
     Errors: UserError if the folder holds no model, or if the metric shows that the model predicts the next token.
     """
-    trained_model(folder)
+    folder = trained_model(folder) or folder
     if (metric := saved_config(folder).get("metric")) in WRITES:
-        raise no_blanks(
-            f"run `kinformer generate`: its metric, {metric}, belongs to models that predict the next token"
-        )
+        raise no_blanks(f"run `kinformer generate`: its metric, {metric}, is of models that predict the next token")
     return folder
 
 

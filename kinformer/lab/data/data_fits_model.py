@@ -1,7 +1,6 @@
 """Checks that data fits a model: its kind, its tokens, its labels and the length of its rows."""
 
-from kinformer.checkpoint.tokenizer_choice import as_tokenizer
-from kinformer.checkpoint.unknown_tokenizer import UnknownTokenizer
+from kinformer.checkpoint.unknown_tokenizer import UnknownTokenizer, own_tokenizer
 from kinformer.core.model import Model, display_name
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.data import Data, Stream
@@ -51,7 +50,7 @@ def refuse_unread(model: Model, data: Data | type[Data]) -> None:
 
 def refuse_other_tokens(model: Model, data: Data) -> None:
     """Raise ValueError if a trained model and the data use different tokenizers."""
-    own = as_tokenizer(model.tokenizer)
+    own = own_tokenizer(model)
     if isinstance(own, UnknownTokenizer):
         if data.tokenizer is None:
             own.refuse_texts()

@@ -13,11 +13,12 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from kinformer.checkpoint.tokenizer import Tokenizer, encode_rows
+from kinformer.checkpoint.tokenizer import Tokenizer
 from kinformer.checkpoint.tokenizer_choice import tokenizer_of
 from kinformer.core.model import Model
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.data import Data, Stream, named
+from kinformer.lab.data.support.encode_rows import encode_rows
 from kinformer.lab.data.support.evaluation_sample import sampled_rows
 from kinformer.lab.data.support.length_buckets import Buckets
 from kinformer.lab.data.support.text_pair_rows import TextPairRow, refuse_fields, split_rows, two_columns

@@ -11,13 +11,14 @@ from typing import ClassVar
 from jaxtyping import Int
 from torch import Tensor
 
-from kinformer.checkpoint.tokenizer import Tokenizer, encode_rows
+from kinformer.checkpoint.tokenizer import Tokenizer
 from kinformer.checkpoint.tokenizer_choice import tokenizer_of
 from kinformer.core.model import Model
 from kinformer.decoding.pad_sequences import pad_sequences
 from kinformer.decoding.prompts import Prompts, draw_places
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.data import Data, named
+from kinformer.lab.data.support.encode_rows import encode_rows
 from kinformer.lab.data.support.evaluation_sample import sampled_rows
 from kinformer.lab.data.support.length_buckets import Buckets
 from kinformer.lab.data.support.text_pair_rows import TextPairRow, refuse_fields, split_rows, two_columns

@@ -29,7 +29,8 @@ class WrappedLM(TextModel):
         self.vocab: int = model.vocab
         self.d: int = model.d
         self.lanes, self.metric = model.lanes, model.metric
-        self.trained_length, self.tokenizer, self.labels = model.trained_length, model.tokenizer, model.labels
+        self.trained_length, self.trained_on = model.trained_length, model.trained_on
+        self.tokenizer, self.labels = model.tokenizer, model.labels
         self.member: Any = getattr(model, "member", None)
 
     @property

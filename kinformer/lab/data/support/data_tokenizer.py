@@ -4,7 +4,7 @@ from typing import Any
 
 from kinformer.checkpoint.tokenizer import Tokenizer
 from kinformer.checkpoint.tokenizer_choice import as_tokenizer
-from kinformer.checkpoint.unknown_tokenizer import UnknownTokenizer
+from kinformer.checkpoint.unknown_tokenizer import UnknownTokenizer, own_tokenizer
 from kinformer.core.model import Model, display_name
 from kinformer.lab.data.support.model_batch import TOKEN_KINDS
 
@@ -19,7 +19,7 @@ def text_tokenizer(model: Model, tokenizer: Any = None) -> Tokenizer | None:
 
     Errors: ValueError if the model reads no tokens, or was trained with another tokenizer. Errors of `as_tokenizer`.
     """
-    own = as_tokenizer(model.tokenizer)
+    own = own_tokenizer(model)
     if tokenizer is None:
         return own
     if model.reads not in TOKEN_KINDS:
@@ -50,7 +50,7 @@ def ids_tokenizer(model: Model, tokenizer: Any = None) -> Tokenizer | None:
 
 def _is_trained(model: Model) -> bool:
     """Return True if the tokens of a model are settled; a training on batches records no length."""
-    return model.trained_length is not None or model.tokenizer is not None
+    return model.trained_length is not None or own_tokenizer(model) is not None
 
 
 def _hash(tokenizer: Tokenizer | None) -> str | None:

@@ -11,10 +11,11 @@ import numpy
 import torch
 from torch import Tensor
 
-from kinformer.checkpoint.tokenizer import LostBytes, Tokenizer, decode_utf8
+from kinformer.checkpoint.tokenizer import LostBytes, Tokenizer
 from kinformer.checkpoint.tokenizer_choice import train_tokenizer
 from kinformer.decoding.byte_tokenizer import last_break
 from kinformer.lab.data.support.array_cache import ArraySink, CacheEntry, cached_entry
+from kinformer.lab.data.support.encode_rows import decode_utf8
 from kinformer.lab.data.support.split_duplicates import CopyCount, DocumentHashes, copies_of
 from kinformer.lab.data.support.train_valid_test import CUT, NAMES, Piece, Split
 
@@ -80,11 +81,9 @@ def tokens_of(splits: Sequence[Split], spelled: str, tokenizer: Tokenizer | int 
         _make(splits, learned, entry)
 
     entry = cached_entry(f"tokens-{key}", make)
-    text = entry.notes.get("tokenizer")
-    saved_tokenizer, loss = None if text is None else Tokenizer(text), LostBytes(*entry.notes.get("loss", ()))
-    return TokenizedData(
-        entry.arrays, entry.notes["counts"], saved_tokenizer, loss, CopyCount(*entry.notes.get("copies", ()))
-    )
+    used_tokenizer = Tokenizer(entry.notes["tokenizer"]) if isinstance(tokenizer, int) else tokenizer
+    loss, copies = LostBytes(*entry.notes.get("loss", ())), CopyCount(*entry.notes.get("copies", ()))
+    return TokenizedData(entry.arrays, entry.notes["counts"], used_tokenizer, loss, copies)
 
 
 def _pieces(splits: Sequence[Split]) -> Iterator[Piece]:
