@@ -37,7 +37,7 @@ def load_folder(folder: Path) -> Any:
     """Return the model of a folder of transformers, in eval mode, with the dtype of its weights.
 
     The model is one of our members, with the config as its keywords. So it can be saved, trained and changed like any
-    other. It has the tokenizer of the folder, with its special tokens. Without one it has None, and takes only token ids.
+    other. It has the tokenizer of the folder, with its special tokens. Without one it takes only token ids.
 
     folder: the folder.
 

@@ -248,6 +248,8 @@ def load(folder: str | Path, member: Callable[..., Any] | None = None, paths: Ma
     load_tensors(model, tensors, folder / WEIGHTS)
     model.trained_length, model.trained_on = config.get("trained_length"), config.get("trained_on")
     model.tokenizer = _tokenizer(config, folder)
+    if isinstance(model.tokenizer, UnknownTokenizer) and model.trained_on is None:  # of another library
+        model.tokenizer, model.foreign_ends = None, model.tokenizer.ends
     model.labels = tuple(config["labels"]) if "labels" in config else None
     model.columns = _columns(config)
     if (metric := config.get("metric")) is not None:
