@@ -46,8 +46,8 @@ def gpt_neox(
 ) -> LM:
     """GPT-NeoX (Black et al., 2022, arXiv:2204.06745): a decoder with parallel sublayers.
 
-    A block is x + attention(norm(x)) + mlp(norm'(x)), as in GPT-J (Wang and Komatsuzaki, 2021). Only a quarter of each
-    head rotates with the position. Choose it to load or continue the models of the Pythia suite (arXiv:2304.01373),
+    A block is x + attention(norm(x)) + mlp(norm'(x)), as in GPT-J. Only a quarter of each head rotates with the
+    position. Choose it to load or continue the models of the Pythia suite (Biderman et al., 2023, arXiv:2304.01373),
     with 154 saved steps of each size.
 
     d: model width.
