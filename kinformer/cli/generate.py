@@ -35,9 +35,7 @@ def generate(
     folder: Trained,
     prompt: Annotated[str | None, typer.Option(help="Text that the model continues.")] = None,
     prompts: Annotated[Path | None, typer.Option(help="File of prompts, one per line.")] = None,
-    chat: Annotated[
-        str | None, typer.Option(help="Question to a model with a chat template, whose answer is generated.")
-    ] = None,
+    chat: Annotated[str | None, typer.Option(help="Question to a chat model; prints the answer.")] = None,
     source: Annotated[
         str | None, typer.Option(help="For a model that was trained on pairs: source text, whose target is generated.")
     ] = None,
@@ -101,15 +99,11 @@ def generate(
         kinformer generate runs/llama --prompts FILE --beam 4 --json
         # The target of a source, with a model that was trained on pairs
         kinformer generate runs/pairs --source "ask 3"
-        # The answer of a chat model of the Hugging Face Hub
-        kinformer generate hf:ORG/NAME --chat "Who wrote Emma?"
         # Continue a long text that `kinformer read` has read
         kinformer generate runs/xl --state long.state --prompt "Who"
-        # Pictures
         kinformer generate runs/pictures --out FILE.png --pictures 36
 
-    A single --prompt is printed with its continuation while the model generates, and --chat prints only the answer.
-    A model of another library stops at the end tokens that its files name. With --prompts FILE, the other lines
+    A single --prompt is printed with its continuation while the model generates. With --prompts FILE, the other lines
     do not change the text of a line, and each line has the next --seed. With --json, tokens and log-probabilities are
     printed too. Bytes that are not UTF-8 are shown as �. Control characters are too, on a terminal.
 

@@ -72,8 +72,7 @@ Trained = Annotated[
     Path,
     typer.Argument(
         callback=option_checks.trained_model,
-        help="Folder with a trained model that `kinformer train` or `kinformer compare` wrote; or a model of another "
-        "library: its folder, FILE.gguf, or hf:ORG/NAME of the Hugging Face Hub.",
+        help="Folder with a trained model that `kinformer train` or `kinformer compare` wrote, or hf:ORG/NAME.",
     ),
 ]
 Data = Annotated[
