@@ -109,8 +109,9 @@ def test_a_tokenizer_that_is_not_read_is_warned_of(tmp_path: Path) -> None:
     write(tmp_path / "model.gguf", peer("llama"), "llama", pre="tekken")
     with pytest.warns(UserWarning, match=r"tokenizer of model.gguf is not read \(model 'gpt2', pre 'tekken'\)"):
         model = kf.load(tmp_path / "model.gguf")
+    assert model.tokenizer is None
     with pytest.raises(ValueError, match="cannot read text"):
-        model.tokenizer.encode("the")
+        kf.score(model, "the")
 
 
 def test_damaged_and_unknown_files_are_refused(tmp_path: Path) -> None:

@@ -282,8 +282,9 @@ def test_files_that_cannot_be_converted_are_warned_of(tmp_path: Path) -> None:
     (tmp_path / "vocab.json").write_text("{")
     with pytest.warns(UserWarning, match="vocab.json cannot be converted to a tokenizer.json"):
         model = kf.load(tmp_path)
+    assert model.tokenizer is None
     with pytest.raises(ValueError, match="cannot read text"):
-        model.tokenizer.encode("a")
+        kf.score(model, "a")
 
 
 PIECES = ["▁", "t", "h", "e", "c", "a", "s", "th", "▁th", "▁the", "at", "ca", "cat", "▁c", "▁cat", "s▁", "é", "▁▁"]
