@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from kinformer.bridge.family import Family, family_of
+from kinformer.bridge.hf_tokenizer import is_byte_tokenizer
 from kinformer.checkpoint.model_files import (
     CONFIG,
     TOKENIZER,
@@ -54,7 +55,7 @@ def load_folder(folder: Path) -> Any:
         model = build(family, _special_tokens(folder, tokenizer) | config, read_weights(folder))
     except CheckpointError as error:
         raise CheckpointError(f"{folder}: {error}") from error
-    model.tokenizer = tokenizer
+    model.tokenizer = None if tokenizer is not None and is_byte_tokenizer(tokenizer) else tokenizer
     return model
 
 

@@ -8,7 +8,7 @@ _NAMES_BY_FILE = {
     "attend": ("attend", "explain"),
     "attend.pattern_parts": ("PatternPart", "parts"),
     "bridge.load": ("load",),
-    "checkpoint.checkpoint": ("save",),
+    "bridge.save": ("save",),
     "core.actor": ("Actor",),
     "core.aggregation": ("Aggregation",),
     "core.attention_output": ("AttentionOutput", "received_attention", "merge", "weights"),
