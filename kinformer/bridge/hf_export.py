@@ -102,7 +102,12 @@ def _native(model: Any, tokenizer: TokenizerFiles) -> HFFolder:
         config[family.length_key] = model.trained_length
     config = none | _ends(model, tokenizer) | config | {"dtype": _dtype(model)}
     files = {CONFIG: _json(config), WEIGHTS: format_weights(tensors, {"format": "pt"})}
-    return HFFolder({**tokenizer.files, **_generation(model, tokenizer), **files}, family.architecture, CLASSES[model.reads][1], None)
+    return HFFolder(
+        {**tokenizer.files, **_generation(model, tokenizer), **files},
+        family.architecture,
+        CLASSES[model.reads][1],
+        None,
+    )
 
 
 def _wrapped(model: Any, tokenizer: TokenizerFiles, reason: str) -> HFFolder:

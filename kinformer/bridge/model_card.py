@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -63,9 +64,7 @@ def model_card(model: Any, written: HFFolder, name: str, results: TrainingResult
     return "\n\n".join((f"---\n{metadata}\n---", f"# {name}", *parts)).encode() + b"\n"
 
 
-def _metadata(
-    model: Any, written: HFFolder, name: str, results: TrainingResults | None
-) -> Iterator[tuple[str, Any]]:
+def _metadata(model: Any, written: HFFolder, name: str, results: TrainingResults | None) -> Iterator[tuple[str, Any]]:
     """Yield the entries that the hub reads; JSON is YAML too."""
     task = TASKS[model.reads]
     yield "library_name", "transformers"
@@ -75,8 +74,11 @@ def _metadata(
         metrics = [
             {"type": value.name.replace(" ", "_"), "name": value.name, "value": value.value} for value in results.values
         ]
-        data = {"type": model.reads, "name": results.values[0].on}
-        yield "model-index", [{"name": name, "results": [{"task": {"type": task}, "dataset": data, "metrics": metrics}]}]
+        data = {"type": model.reads, "name": f"{_data(model)}: {results.values[0].on}"}
+        yield (
+            "model-index",
+            [{"name": name, "results": [{"task": {"type": task}, "dataset": data, "metrics": metrics}]}],
+        )
 
 
 def _summary(model: Any, written: HFFolder) -> str:
@@ -112,7 +114,7 @@ def _training(model: Any, results: TrainingResults | None) -> Iterator[str]:
     if results is None and model.trained_on is None:
         return
     yield "## Training"
-    lines = [f"- Data: `{model.trained_on}`"] if model.trained_on is not None else []
+    lines = [f"- Data: `{_data(model)}`"] if model.trained_on is not None else []
     if model.trained_length is not None:
         lines.append(f"- Longest row: {model.trained_length:,} tokens")
     if results is None:
@@ -129,14 +131,21 @@ def _training(model: Any, results: TrainingResults | None) -> Iterator[str]:
         yield f"![curves of the training]({results.picture})"
 
 
+def _data(model: Any) -> str:
+    """The data of the training, without the folders of the machine."""
+    return re.sub(r"=[/~][^,]*/", "=", model.trained_on or "unknown data")
+
+
 def _limits(model: Any, written: HFFolder) -> Iterator[str]:
     yield "## Limits"
     lines = []
     if model.window is not None:
-        lines.append(f"The model has learned positions for {model.window:,} tokens. Longer rows are outside of them.")
+        lines.append(f"Its positions are learned for rows of up to {model.window:,} tokens.")
     elif model.trained_length is not None:
         lines.append(f"Rows of more than {model.trained_length:,} tokens are longer than all rows of the training.")
     if written.reason is not None and model.reads == "text":
         lines.append("Each step of `generate` in transformers reads the whole row again. `kf.generate` keeps a cache.")
-    lines.append("Nobody has tested its texts for errors or bias. The licence of the training data is not recorded here.")
+    lines.append(
+        "Nobody has tested its texts for errors or bias. The licence of the training data is not recorded here."
+    )
     yield "\n".join(f"- {line}" for line in lines)

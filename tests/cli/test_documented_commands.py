@@ -45,6 +45,7 @@ WHOLE = {
     "datastore",
     "play",
     "classify",
+    "export",
 }
 BEGUN = {"compare", "claim", "check", "calibrate", "knn-lm", "tour"}
 SEARCHES = ("kinformer.lab.claims.bigbird_paths.paths", "kinformer.cli.support.comparison.match_parameters")

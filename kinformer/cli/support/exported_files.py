@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kinformer.bridge.exported_graph import export_program
+from kinformer.bridge.exported_graph import SHORTEST, export_program, program_bytes
 from kinformer.bridge.hf_export import hf_folder
 from kinformer.bridge.model_card import MeasuredValue, TrainingResults, model_card
 from kinformer.checkpoint.atomic_files import contents, write_together
@@ -41,7 +41,7 @@ def refuse_files(folder: Path, out: Path, overwrite: bool) -> None:
     Hidden files are ignored. Errors: UserError.
     """
     if out.resolve() == folder.resolve():
-        raise UserError(f"--out {out} is the folder of the model itself, whose files the export would replace. Give another --out")
+        raise UserError(f"--out {out} is the folder of the model, whose files would be replaced. Give another --out")
     names = sorted(path.name for path in out.iterdir() if not path.name.startswith(".")) if out.is_dir() else []
     if names and not overwrite:
         more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
@@ -68,9 +68,7 @@ def export_for_hf(model: Any, folder: Path, out: Path) -> ExportResult:
     trust = "" if written.reason is None else ", trust_remote_code=True"
     record = {"folder": str(out), "architecture": written.architecture, "reason": written.reason, "files": list(files)}
     why = "" if written.reason is None else f"\nno class of transformers computes this model: {written.reason}"
-    return ExportResult(
-        record, f'wrote {written.architecture}: {written.loader}.from_pretrained("{out}"{trust}){why}'
-    )
+    return ExportResult(record, f'wrote {written.architecture}: {written.loader}.from_pretrained("{out}"{trust}){why}')
 
 
 def export_graph(model: Any, folder: Path, out: Path) -> ExportResult:
@@ -82,13 +80,13 @@ def export_graph(model: Any, folder: Path, out: Path) -> ExportResult:
 
     Errors: ValueError for a model whose graph depends on the tokens; OSError if the folder cannot be written.
     """
-    data, longest = export_program(model)
+    data = program_bytes(export_program(model))
     out.mkdir(parents=True, exist_ok=True)
     path = out / "model.pt2"
     write_together({path: data})
-    most = "any length" if longest is None else f"a length of at most {longest:,}"
-    record = {"folder": str(out), "files": [path.name], "longest": longest}
-    return ExportResult(record, f"wrote {path}: a graph of tokens [B, T], of any batch and {most}, to logits")
+    most = f"at least {SHORTEST}" if model.longest is None else f"{SHORTEST} to {model.longest:,}"
+    record = {"folder": str(out), "files": [path.name], "shortest": SHORTEST, "longest": model.longest}
+    return ExportResult(record, f"wrote {path}: a graph from tokens [B, T], with T of {most}, to logits [B, T, V]")
 
 
 def _places(folder: Path) -> Iterator[Path]:
@@ -137,7 +135,9 @@ def _comparison(folder: Path) -> tuple[Path, dict[str, Any], dict[str, Any]] | N
         with suppress(OSError, ValueError, LookupError, TypeError, StopIteration):
             results = from_json(contents(place / RESULTS))
             runs = [run for member in results["members"] for run in member["runs"]]
-            return place, results["settings"], next(
-                run for run in runs if (place / run["folder"]).resolve() == folder.resolve()
+            return (
+                place,
+                results["settings"],
+                next(run for run in runs if (place / run["folder"]).resolve() == folder.resolve()),
             )
     return None
