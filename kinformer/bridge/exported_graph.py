@@ -23,7 +23,7 @@ CLOSE = 1e-3  # largest difference from the model, relative to its largest logit
 
 
 class TokensToLogits(nn.Module):
-    """The function of a model that its graph computes: tokens [B, T], with -1 at padding, to logits [B, T, V].
+    """The computation of a graph: from tokens [B, T], with -1 at padding, to logits [B, T, V].
 
     model: the model.
     """
@@ -39,7 +39,7 @@ class TokensToLogits(nn.Module):
 def export_program(model: Any) -> torch.export.ExportedProgram:
     """Return the graph of a model for any number of rows and any length, without a cache.
 
-    The graph holds operators of PyTorch alone, so it runs without kinformer. Attention is computed by PyTorch's
+    The graph holds only operators of PyTorch, so it runs without kinformer. Attention is computed by PyTorch's
     attention function with a mask, or densely; linear attention weighs all pairs of tokens.
 
     model: a model that reads a text, such as gpt or bert.
@@ -86,8 +86,8 @@ def _refuse_other_results(model: Any, program: torch.export.ExportedProgram, nam
         error = float((actual - expected).abs().max() / expected.abs().max().clamp_min(1e-30))
         if not error <= CLOSE:
             raise ValueError(
-                f"cannot export the graph of {name}: for {rows} rows of {length} tokens its logits differ from those "
-                f"of the model by {error:.0e} of the largest, expected at most {CLOSE:.0e}"
+                f"cannot export the graph of {name}: with {rows} rows of {length} tokens, its logits differ from the "
+                f"model's by {error:.0e} of the largest, expected at most {CLOSE:.0e}"
             )
 
 

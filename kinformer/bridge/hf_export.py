@@ -1,4 +1,4 @@
-"""Writing of models for Hugging Face transformers: under one of its classes, or under a class of kinformer."""
+"""Writing of models for Hugging Face transformers, under one of its classes or one of kinformer."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Files of a tokenizer that `AutoTokenizer` of Hugging Face transformers reads, also for models of bytes."""
+"""Files of a tokenizer for `AutoTokenizer` of Hugging Face transformers, also for models of bytes."""
 
 import json
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ from kinformer.checkpoint.tokenizer_choice import as_tokenizer
 from kinformer.checkpoint.unknown_tokenizer import UnknownTokenizer
 from kinformer.core.from_json import from_json
 
-ADDED = {"mask": "<mask>", "end": "<end>", "begin": "<begin>"}  # texts of ids that follow those of the tokenizer
+ADDED = {"mask": "<mask>", "end": "<end>", "begin": "<begin>"}  # texts of ids after the last one of the tokenizer
 ROLES = {"mask": "mask_token", "end": "eos_token", "begin": "bos_token"}
 KNOWN = {  # what the special tokens of published tokenizers mean
     "[CLS]": "cls_token",
@@ -46,7 +46,7 @@ def byte_tokenizer() -> str:
 
 
 def is_byte_tokenizer(tokenizer: Tokenizer) -> bool:
-    """Return whether the ids of a tokenizer are the bytes of a text, as those of `byte_tokenizer` are.
+    """Return whether the ids of a tokenizer are the bytes of a text, as with `byte_tokenizer`.
 
     tokenizer: the tokenizer.
     """
@@ -56,9 +56,9 @@ def is_byte_tokenizer(tokenizer: Tokenizer) -> bool:
 
 
 def tokenizer_files(model: Any) -> TokenizerFiles:
-    """Return the files of a model's tokenizer; none if it is unknown, or if the tokens of the model are no texts.
+    """Return the files of a model's tokenizer; none if it is unknown, or if the tokens are no texts.
 
-    An id of the model that follows those of the tokenizer, such as the mask of a masked model, gets a text.
+    If an id of the model follows the last id of the tokenizer, as the mask of a masked model does, it gets a text.
 
     model: the model.
     """

@@ -1,7 +1,7 @@
-"""Classes of Hugging Face transformers that wrap a model of kinformer which no class of transformers computes.
+"""Classes of Hugging Face transformers that wrap a model of kinformer.
 
-`save(model, folder, format="hf")` writes a folder for them: `AutoModelForCausalLM.from_pretrained(folder,
-trust_remote_code=True)`. The code that the folder brings only imports this module.
+If no class of transformers computes a model, `save(model, folder, format="hf")` writes a folder for these classes:
+`AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)`. The code in the folder only imports this module.
 """
 
 from pathlib import Path
@@ -23,7 +23,7 @@ INPUTS = tuple(
 
 
 class KinformerConfig(PreTrainedConfig):
-    """The config of a wrapped model: the entries of kinformer's own config.json, such as `member` and `keywords`."""
+    """The config of a wrapped model, with the entries of kinformer's own config.json, such as `member`."""
 
     model_type = "kinformer"
 

@@ -1,4 +1,4 @@
-"""HubModel: models of kinformer on the Hugging Face hub, through the mixin of the package huggingface_hub."""
+"""HubModel: models of kinformer on the Hugging Face hub, through the mixin of huggingface_hub."""
 
 import os
 from pathlib import Path
@@ -20,8 +20,8 @@ except ImportError as error:
 class HubModel(PyTorchModelHubMixin, library_name="kinformer", tags=["kinformer"]):
     """A model as an entry of the Hugging Face hub: `HubModel(model).push_to_hub("ORG/NAME")`.
 
-    `HubModel.from_pretrained("ORG/NAME")` returns the model itself, as `load` does for a folder. The folder of an entry
-    is that of `save(model, folder, format="hf")`, with a model card, so transformers loads it too. A model has the
+    `HubModel.from_pretrained("ORG/NAME")` returns the model itself, as `load` does for a folder. The entry has the
+    files of `save(model, folder, format="hf")` and a model card, so transformers loads it too. A model has the
     methods `push_to_hub` and `save_pretrained` of this class. All options of the mixin work, such as `private=True` and
     `revision=`.
 

@@ -21,7 +21,7 @@ TASKS = {
 class MeasuredValue(NamedTuple):
     """One measured number of a model.
 
-    name, unit: what was measured, such as "bits per byte" in "bits".
+    name, unit: name and unit of the measure, such as "bits per byte" in "bits".
     value: the number.
     on: the data that it was measured on.
     """
@@ -33,7 +33,7 @@ class MeasuredValue(NamedTuple):
 
 
 class TrainingResults(NamedTuple):
-    """What a model card says about the training of a model.
+    """The facts about the training of a model that its card shows.
 
     steps: number of steps.
     tokens: number of tokens trained on.
@@ -57,7 +57,7 @@ def model_card(model: Any, written: HFFolder, name: str, results: TrainingResult
     model: the model.
     written: its files for transformers.
     name: title of the card.
-    results: what is known about the training.
+    results: the facts about the training; None if they are not known.
     """
     metadata = "\n".join(f"{key}: {json.dumps(value)}" for key, value in _metadata(model, written, name, results))
     parts = (_summary(model, written), *_usage(model, written), *_training(model, results), *_limits(model, written))

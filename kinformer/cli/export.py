@@ -14,9 +14,7 @@ from kinformer.lab.errors import FAILED, from_user
 
 def export(
     ctx: typer.Context,
-    folder: Annotated[
-        Path, trained_folder("of a member that reads text, or a folder of transformers, or a .gguf file.")
-    ],
+    folder: Annotated[Path, trained_folder("that reads text, or a .gguf file.")],
     *,
     out: Annotated[Path, typer.Option(callback=option_checks.folder, help="Folder to write, new or empty.")],
     format: Annotated[

@@ -120,7 +120,8 @@ class Model(nn.Module, KeywordHints, ABC):
             raise AttributeError(f"{error}; {advice}", name=name, obj=self) from None
 
     def save_pretrained(self, folder: str | Path, **options: Any) -> None:
-        """Write the model for `from_pretrained` of transformers, with a model card; `kf.save` has both formats.
+        """Write the model for `from_pretrained` of transformers, with a model card, as `kf.save` does.
+
 
         folder: folder to write.
         options: options of `PyTorchModelHubMixin.save_pretrained`, such as push_to_hub=True.

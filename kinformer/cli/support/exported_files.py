@@ -21,7 +21,7 @@ NAMED = 3  # most files that a message names
 
 
 class ExportResult(NamedTuple):
-    """What an export has written.
+    """The result of an export.
 
     record: the result for programs.
     text: the result for readers.
