@@ -86,6 +86,8 @@ from kinformer.core.task import Task as Task
 from kinformer.core.task import TaskRow as TaskRow
 from kinformer.core.training_recipe import Recipe as Recipe
 from kinformer.decoding.generate import generate as generate
+from kinformer.decoding.score import TokenScores as TokenScores
+from kinformer.decoding.score import score as score
 from kinformer.lab.data.batches import Batches as Batches
 from kinformer.lab.datastore.datastore import Datastore as Datastore
 from kinformer.lab.look import look as look

@@ -36,6 +36,7 @@ UNREAD = frozenset(
     exponential_decay_length_penalty suppress_tokens begin_suppress_tokens pruned_heads
     """.split()
 )
+TRAINING = frozenset({"dropout", "init", "best", "beside"})  # keywords of members that change no output
 
 
 class NoFamily(ValueError):
@@ -101,10 +102,10 @@ class Family:
             config |= setting.write(keywords)
         back = self.read(config)
         for name, value in back.items():
-            if keywords[name] != value:
+            if name not in TRAINING and keywords[name] != value:
                 raise NoFamily(f"{self.architecture} has no {name}={keywords[name]!r}")
         usual = default_keywords(self.member)
-        for name in keywords.keys() - back.keys() - {"dropout", "init"}:
+        for name in keywords.keys() - back.keys() - TRAINING:
             if keywords[name] != usual[name]:
                 raise NoFamily(f"{self.architecture} has no {name}={keywords[name]!r}")
         return config

@@ -33,6 +33,7 @@ from kinformer.cli.knn_lm import knn_lm
 from kinformer.cli.list import list_parts
 from kinformer.cli.play import play
 from kinformer.cli.read import read
+from kinformer.cli.score import score
 from kinformer.cli.show import show
 from kinformer.cli.support import static_source
 from kinformer.cli.support.option_checks import saved_config
@@ -53,7 +54,8 @@ CLOSE = 0.8  # difflib's ratio from which an unknown option counts as a typing e
 COMMANDS_BY_PURPOSE: dict[str, tuple[Callable[..., Any] | typer.Typer, ...]] = {
     "Learn": (tour, list_parts, show, claim),
     "Choose, train and compare": (advise, cost, train, compare, evaluate),
-    "Use a trained model": (calibrate, generate, read, fill, classify, forecast, play, datastore, knn_lm, export),
+    "Use a trained model": (calibrate, generate, read, score, fill, classify, forecast, play, datastore, knn_lm),
+    "Use it elsewhere": (export,),
     "Test a part or a model": (check,),
 }
 NAMES = {list_parts: "list", knn_lm: "knn-lm", datastore: "datastore"}  # others have the names of their functions

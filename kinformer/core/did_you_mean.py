@@ -212,6 +212,8 @@ _ADVICE = {
     "temperature 0 takes the likeliest token, and any other temperature samples": "do_sample greedy sample",
     "repeat the prompt: tokens.repeat(n, 1), or n equal lines of a file for --prompts": "num_return_sequences "
     "num_samples n",
+    "positions follow from attention_mask": "position_ids cache_position",
+    "a model of kinformer reads token ids": "inputs_embeds decoder_inputs_embeds",
     "-1 marks padding, on the left of a prompt": "padding_side pad pad_token_id prompt_lens pad_value ignore_index",
     "kinformer has none; temperature, top_k, top_p and beam choose tokens": "repetition_penalty no_repeat_ngram_size "
     "typical_p min_p min_length min_new_tokens encoder_repetition_penalty bad_words_ids logits_processor "
@@ -266,7 +268,7 @@ _ADVICE = {
 
 # Advice about attributes of the models of other libraries.
 _MODEL_ADVICE = {
-    "call kf.generate(model, tokens, steps)": "generate",
+    "only a model that predicts the next token writes text, such as gpt": "generate",
     "call kf.save(model, folder), which kf.load(folder) reads": "save from_pretrained load",
     "call kf.fit(model, data, steps=N)": "fit train_model",
     "model.member has the name and the keywords of the model": "config hparams",

@@ -19,6 +19,10 @@ from kinformer.core.loss import Loss
 from kinformer.core.mechanism import NoState
 from kinformer.core.position import Position
 
+CALL_KEYWORDS = tuple(  # of a call as models of transformers take it
+    "input_ids attention_mask token_type_ids labels decoder_input_ids decoder_attention_mask past_key_values use_cache "
+    "output_hidden_states output_attentions return_dict".split()
+)
 Batch = Any  # a batch from a file of data/: a tensor of tokens, a pair of tensors, tokens and labels
 
 
@@ -111,6 +115,17 @@ class Model(nn.Module, KeywordHints, ABC):
             if inspect.isfunction(method := vars(cls).get(name)):
                 setattr(cls, name, hint_keywords(method))
 
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        """Return the loss of a batch; or, for keywords of transformers such as `input_ids`, its output with logits.
+
+        `lab/as_transformers.py` describes the second form. Its token ids may also come first: `model(ids, labels=ids)`.
+        """
+        if keywords and not keywords.keys().isdisjoint(CALL_KEYWORDS):
+            from kinformer.lab.as_transformers import call
+
+            return call(self, arguments, keywords)
+        return super().__call__(*arguments, **keywords)
+
     def __getattr__(self, name: str) -> Any:
         try:
             return super().__getattr__(name)
@@ -121,7 +136,6 @@ class Model(nn.Module, KeywordHints, ABC):
 
     def save_pretrained(self, folder: str | Path, **options: Any) -> None:
         """Write the model for `from_pretrained` of transformers, with a model card, as `kf.save` does.
-
 
         folder: folder to write.
         options: options of `PyTorchModelHubMixin.save_pretrained`, such as push_to_hub=True.
@@ -250,6 +264,16 @@ class Writer(Predictor):
         self, tokens: Int[Tensor, "B T"], state: State | None = None, ctx: Context | None = None, *, last: bool = False
     ) -> Out:
         """Return scores (logits) of the token after each token; with `last`, only after the last one [B 1 V]."""
+
+    def generate(self, *arguments: Any, **keywords: Any) -> Int[Tensor, "B N"]:
+        """Continue rows of tokens, with the arguments and defaults of transformers.
+
+        `kf.generate` has all options.
+        `decoding/generate_method.py` describes the arguments.
+        """
+        from kinformer.decoding.generate_method import generate
+
+        return generate(self, *arguments, **keywords)
 
     def inputs(self, batch: Batch) -> tuple[Int[Tensor, "B _"], Mapping[str, Tensor]]:
         """Return the tokens of a batch in order, and further inputs for `predict` by name."""

@@ -45,6 +45,7 @@ _NAMES_BY_FILE = {
     "core.task": ("Task", "TaskRow"),
     "core.training_recipe": ("Recipe",),
     "decoding.generate": ("generate",),
+    "decoding.score": ("TokenScores", "score"),
     "lab.data.batches": ("Batches",),
     "lab.datastore.datastore": ("Datastore",),
     "lab.look": ("look",),

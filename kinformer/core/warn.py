@@ -1,6 +1,7 @@
 """warn: warn the caller of the library, with the line of the caller's own code."""
 
 import contextlib
+import functools
 import os
 import sys
 import warnings
@@ -8,7 +9,7 @@ from pathlib import Path
 from types import FrameType
 
 # files between the line that a user wrote and the line that warns
-_OWN = (f"{Path(__file__).parents[1]}{os.sep}", contextlib.__file__)
+_OWN = (f"{Path(__file__).parents[1]}{os.sep}", contextlib.__file__, functools.__file__)
 
 
 def warn(message: str) -> None:

@@ -1,10 +1,10 @@
 """look: read a text with a trained model, and return its attention maps and the loss of each token."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -25,6 +25,7 @@ from kinformer.lab.train.attention_hooks import layers_that_read
 from kinformer.models.support.row_classifier import RowClassifier
 from kinformer.nn.attention import Attention, extras_by_name
 
+T = TypeVar("T")
 LONGEST = 2048  # tokens of a text: a map holds every pair of tokens
 CLOSE = 1e-3  # largest difference by rounding in float32, relative to the largest number of a layer's output
 READS = ("text", "masked", "labelled")  # kinds of models that read one text
@@ -86,6 +87,22 @@ def look(model: Model, text: str | bytes | Sequence[int] | Mapping[str, Any] | I
             f"look failed: got a text of {len(ids):,} tokens, expected 2 to {LONGEST:,}. Give another text"
         )
     tokens = torch.tensor([ids], device=device_of(model))
+    (tokens, logits), maps, unseen = attention_maps(model, lambda: _read(model, tokens), {"": len(ids) + model.own})
+    bits = _bits(logits[0], tokens[0]) if model.predicts_next else None
+    return AttentionMaps([tokenizer.decode([token]) for token in tokens[0].tolist()], maps, bits, unseen)
+
+
+def attention_maps(
+    model: Model, read: Callable[[], T], lengths: Mapping[str, int]
+) -> tuple[T, dict[str, Float[Tensor, "H T T"]], dict[str, str]]:
+    """Return the result of a call for one row, and the map of each attention layer or why it has none.
+
+    The call runs in eval mode, without gradients.
+
+    model: the model that `read` calls.
+    read: function that reads one row without padding.
+    lengths: number of tokens that a layer reads, by the first part of the layer's name, and for all others under "".
+    """
     layers = {name: module for name, module in model.named_modules() if isinstance(module, Attention)}
     calls: dict[str, list[_Call]] = {name: [] for name in layers}
     inputs: dict[str, list[Tensor]] = {name: [] for name in layers}
@@ -102,20 +119,20 @@ def look(model: Model, text: str | bytes | Sequence[int] | Mapping[str, Any] | I
     ]
     try:
         with evaluating(model), layers_that_read(model, note):
-            tokens, logits = _read(model, tokens)
+            result = read()
     finally:
         for hook in hooks:
             hook.remove()
     maps, unseen = dict[str, Tensor](), dict[str, str]()
     for name, layer in layers.items():
+        count = lengths.get(name.partition(".")[0], lengths.get("", 0))
         with torch.no_grad():
-            attention = _map_of(layer, calls[name], inputs[name], outputs[name], tokens.shape[1])
+            attention = _map_of(layer, calls[name], inputs[name], outputs[name], count)
         if isinstance(attention, str):
             unseen[name] = attention
         else:
             maps[name] = attention
-    bits = _bits(logits[0], tokens[0]) if model.predicts_next else None
-    return AttentionMaps([tokenizer.decode([token]) for token in tokens[0].tolist()], maps, bits, unseen)
+    return result, maps, unseen
 
 
 def _ids(text: Any, model: Model) -> list[int]:

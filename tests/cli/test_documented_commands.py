@@ -46,6 +46,7 @@ WHOLE = {
     "play",
     "classify",
     "export",
+    "score",
 }
 BEGUN = {"compare", "claim", "check", "calibrate", "knn-lm", "tour"}
 SEARCHES = ("kinformer.lab.claims.bigbird_paths.paths", "kinformer.cli.support.comparison.match_parameters")
@@ -73,6 +74,7 @@ SOONER = {  # what a line says, and what is run in its place
     r"(?<=images=)FOLDER": "pictures.npz",
     r"(?<=offline=)PATH": "mixed/expert.npz",
     r"(?<=--prompts )FILE": "prompts.txt",
+    r"(?<=\bscore runs/llama --text )FILE": "prompts.txt",
     r"--delta 0.1 --epsilon 0.05": "--delta 0.5 --epsilon 0.2 --samples 9",
     r"--then steps=\d+": "--then steps=2",
     r"\bcompare gpt llama (?!--match)": "compare 'gpt(d=16, depth=1)' 'llama(d=16, depth=1)' ",

@@ -22,6 +22,7 @@ SPACED = "a b " * 2_500
 SHORT = 500  # characters of a message
 OF_THIS_PART = (
     *("show", "check", "claim", "evaluate", "generate", "read", "fill", "classify", "forecast", "calibrate", "play"),
+    "score",
     *("knn-lm", "datastore build", "datastore index", "datastore info", "datastore search"),
 )
 OWN_MEMBER = """

@@ -211,7 +211,6 @@ def test_calls_in_the_way_of_other_libraries_are_answered_in_a_line() -> None:
     lm, classifier = gpt(d=8, depth=1, heads=2), kf.bert_classifier(d=8, depth=1, heads=2)
     encoded = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     answers: dict[str, Any] = {
-        "LM has no keyword 'input_ids'; use 'batch' instead": lambda: lm(**encoded),
         "LM has no keyword 'attention_mask'; use 'tokens' instead": lambda: lm.logits(ids, attention_mask=ids),
         "Classifier has no keyword 'input_ids'; use 'tokens' instead": lambda: classifier.scores(**encoded),
         "tokens are of type dict, .* Pass its input_ids, with -1 at padding": lambda: unwrap(check_token_rows)(encoded),
@@ -240,7 +239,6 @@ def test_calls_in_the_way_of_other_libraries_are_answered_in_a_line() -> None:
 @pytest.mark.parametrize(
     ("name", "advice"),
     [
-        ("generate", "call kf.generate(model, tokens, steps)"),
         ("from_pretrained", "call kf.save(model, folder), which kf.load(folder) reads"),
         ("upload", "model.push_to_hub('ORG/NAME') uploads a model"),
         ("config", "model.member has the name and the keywords"),

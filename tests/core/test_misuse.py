@@ -367,8 +367,9 @@ CALLS = {
         "TypeError: wrong batch for a model of sets: got Tensor, expected (elements [B, T, C], marks [B, T], answers "
         "[B]). Call predict(elements, marks) without answers"
     ),
-    "model.generate(ids, 3)": (
-        "AttributeError: 'LM' object has no attribute 'generate'; call kf.generate(model, tokens, steps)"
+    "kf.bert(d=8, depth=1, heads=2).generate(ids)": (
+        "AttributeError: 'MLM' object has no attribute 'generate'; only a model that predicts the next token writes "
+        "text, such as gpt"
     ),
     "model.num_parameters()": (
         "AttributeError: 'LM' object has no attribute 'num_parameters'; write sum(p.numel() for p in "
@@ -382,7 +383,9 @@ CALLS = {
         "TypeError: fit has no keyword 'loss_fn'; fit has AdamW and cross-entropy; docs/pytorch.md has a loop with an "
         "optimiser and a loss of your own"
     ),
-    "model(input_ids=ids)": "TypeError: LM has no keyword 'input_ids'; use 'batch' instead",
+    "model(input_ids=ids, position_ids=ids)": (
+        "TypeError: LM has no keyword 'position_ids'; positions follow from attention_mask"
+    ),
     "kf.fit(model, 'notes.txt', steps=1)": (
         "FileNotFoundError: there is no file or folder notes.txt; give the path of a file or folder, or text=PATH"
     ),

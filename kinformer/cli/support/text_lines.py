@@ -24,6 +24,21 @@ def read_texts(text: str | None, file: Path | None, name: str) -> list[bytes] | 
         return [os.fsencode(text)]
     if file is None:
         return None
+    lines = read_lines(file, f"{name}s", name)
+    if b"" in lines:
+        raise UserError(f"line {lines.index(b'') + 1:,} of {file} is empty; write at least one character, or remove it")
+    return lines
+
+
+def read_lines(file: Path, option: str, name: str) -> list[bytes]:
+    """Return the lines of a file, as bytes.
+
+    file: the file.
+    option: name of the option that names it, such as "prompts".
+    name: name of one line in messages, such as "prompt".
+
+    Errors: UserError for a file that cannot be read or that is empty.
+    """
     # imported here, so that early errors do not wait for it
     from kinformer.checkpoint.decompress import decode_text
 
@@ -31,14 +46,12 @@ def read_texts(text: str | None, file: Path | None, name: str) -> list[bytes] | 
         with from_user(ValueError):
             lines = b"".join(decode_text([file.read_bytes()], str(file))).removesuffix(b"\n").split(b"\n")
     except FileNotFoundError as error:
-        raise UserError(missing_path(file, f"--{name}s must name a file with one {name} per line")) from error
+        raise UserError(missing_path(file, f"--{option} must name a file with one {name} per line")) from error
     except OSError as error:
         raise UserError(
-            f"cannot read {file}: {error.strerror}; --{name}s must name a file of {name}s, one per line"
+            f"cannot read {file}: {error.strerror}; --{option} must name a file of {name}s, one per line"
         ) from error
     lines = [line.removesuffix(b"\r") for line in lines]
-    if lines == [b""]:
+    if not any(lines):
         raise UserError(f"{file} is empty; write one {name} per line")
-    if b"" in lines:
-        raise UserError(f"line {lines.index(b'') + 1:,} of {file} is empty; write at least one character, or remove it")
     return lines

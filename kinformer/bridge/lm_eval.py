@@ -1,0 +1,124 @@
+"""KinformerLM: models of kinformer as models of the package lm_eval (lm-evaluation-harness)."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Int
+from lm_eval.api.model import TemplateLM
+from lm_eval.api.registry import register_model
+from torch import Tensor
+
+from kinformer.bridge.load import load
+from kinformer.core.model import display_name
+from kinformer.decoding.byte_tokenizer import tokenizer_of_model
+from kinformer.decoding.generate import generate
+from kinformer.decoding.score import score
+
+NEW_TOKENS = 256  # longest answer of a task that names no length, as in lm_eval
+UNUSED = frozenset({"until", "max_gen_toks", "do_sample", "temperature", "top_k", "top_p"})
+
+
+@register_model("kinformer")
+class KinformerLM(TemplateLM):
+    """A trained model that the tasks of lm_eval measure.
+
+        import lm_eval
+        from kinformer.bridge.lm_eval import KinformerLM
+        lm_eval.simple_evaluate(KinformerLM("runs/llama"), tasks=["lambada_openai"])
+
+    A text without a context is scored after one token that begins a text: the one of the tokenizer, or else a newline.
+
+    run: a model that predicts the next token, or anything that `kf.load` reads.
+    batch_size: number of answers that are generated at a time.
+    max_gen_toks: largest number of tokens of an answer, if the task names none.
+
+    Errors: ValueError for another kind of model; ImportError without the package lm_eval.
+    """
+
+    def __init__(self, run: Any, batch_size: int | str = 8, max_gen_toks: int = NEW_TOKENS, **further: Any):
+        super().__init__()
+        self.model = load(run) if isinstance(run, str | Path) else run
+        if self.model.reads != "text":
+            raise ValueError(
+                f"lm_eval needs a model that predicts the next token of a text, but {display_name(self.model)} reads "
+                f"{self.model.reads}. Use one such as gpt"
+            )
+        self.batch_size, self.max_gen_toks = int(batch_size), int(max_gen_toks)
+        self.spelled = tokenizer_of_model(self.model)
+
+    @property
+    def tokenizer_name(self) -> str:
+        """Name of the tokenizer; lm_eval tells cached requests apart by it."""
+        return str(self.spelled) if getattr(self.model, "tokenizer", None) is not None else "bytes"
+
+    @property
+    def eot_token_id(self) -> int:
+        """Id of the token before a text without a context."""
+        begins = getattr(self.spelled, "begins", ()) or getattr(self.spelled, "ends", ())
+        return (begins or self.tok_encode("\n"))[0]
+
+    def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any) -> list[int]:
+        """Return the tokens of a text; special tokens are never added."""
+        return list(self.spelled.encode(string))
+
+    def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+        """Return a chat as one text, by the template of the tokenizer."""
+        return self.spelled.chat(chat_history, add_generation_prompt=add_generation_prompt)
+
+    def _loglikelihood_tokens(
+        self, requests: Sequence[tuple[Any, list[int], list[int]]], disable_tqdm: bool = False, **kwargs: Any
+    ) -> list[tuple[float, bool]]:
+        results = []
+        every = score(self.model, [context + continuation for _, context, continuation in requests])
+        for (_, context, _), scores in zip(requests, every, strict=True):
+            values = scores.log_probabilities[len(context) :].double()
+            results.append((values.sum().item(), bool(scores.likeliest[len(context) :].all())))
+        return results
+
+    def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
+        """Return the log-probability of whole texts, each after the token `eot_token_id`."""
+        rows = [[self.eot_token_id, *self.tok_encode(request.args[0])] for request in requests]
+        return [scores.total for scores in score(self.model, rows)]
+
+    def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
+        """Return the continuation of each text, up to one of the texts that its task stops at."""
+        answers: dict[int, str] = {}
+        groups: dict[str, list[int]] = {}
+        for n, request in enumerate(requests):
+            groups.setdefault(repr(sorted(request.args[1].items())), []).append(n)
+        for group in groups.values():
+            for at in range(0, len(group), self.batch_size):
+                batch = group[at : at + self.batch_size]
+                texts = self._continue([requests[n].args[0] for n in batch], dict(requests[batch[0]].args[1]))
+                answers |= dict(zip(batch, texts, strict=True))
+        return [answers[n] for n in range(len(requests))]
+
+    def _continue(self, contexts: list[str], options: dict[str, Any]) -> list[str]:
+        """Return the continuations of texts with the same options."""
+        if strange := options.keys() - UNUSED:
+            raise ValueError(f"a task gives {min(strange)}, which kinformer does not have. Remove it from the task")
+        given = options.get("until") or ()
+        until = [given] if isinstance(given, str) else list(given)
+        prompts = [self.tok_encode(context) or [self.eot_token_id] for context in contexts]
+
+        def text_of(row: Sequence[int]) -> str:
+            return self.spelled.decode([token for token in row if token >= 0]).decode(errors="replace")
+
+        def has_ended(new: Int[Tensor, "B N"]) -> Bool[Tensor, " B"]:
+            ended = [any(stop in text_of(row) for stop in until) for row in new.tolist()]
+            return torch.tensor(ended, device=new.device)
+
+        drawing: dict[str, Any] = {name: options[name] for name in ("temperature", "top_k", "top_p") if name in options}
+        samples = options.get("do_sample", bool(drawing.get("temperature")))
+        rows = generate(
+            self.model,
+            prompts,
+            int(options.get("max_gen_toks", self.max_gen_toks)),
+            **(drawing or {"temperature": 1.0}) if samples else {"temperature": 0},
+            stop=has_ended,
+        )
+        width = max(map(len, prompts))
+        texts = [text_of(row) for row in rows[:, width:].tolist()]
+        return [min((text.split(stop)[0] for stop in until), key=len, default=text) for text in texts]

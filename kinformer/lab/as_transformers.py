@@ -1,0 +1,338 @@
+"""Models as users of transformers call them: with `input_ids`, and with the outputs of transformers."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import make_dataclass
+from functools import cache, partial, singledispatch
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kinformer.core.did_you_mean import check_known_keywords
+from kinformer.core.layer import Out
+from kinformer.core.model import CALL_KEYWORDS, display_name
+from kinformer.core.token_positions import context_of_tokens
+from kinformer.core.warn import warn
+from kinformer.decoding.prompt_rows import prompt_rows
+from kinformer.lab.look import attention_maps
+from kinformer.models.classifier import Classifier
+from kinformer.models.mlm import MLM
+from kinformer.models.seq2seq import Seq2Seq
+from kinformer.models.support.text_model import TextModel
+from kinformer.nn.attention import Attention
+
+
+class Inputs(NamedTuple):
+    """The keywords of a call, with -1 at padding of the rows.
+
+    rows: token ids.
+    kinds: segment type of each token; None without.
+    labels: targets; None without.
+    target: input of the decoder; None without.
+    state: decoding state to continue from; None without.
+    keeps_state: whether the output gets the next decoding state.
+    shows_states, shows_attentions: whether the output gets the hidden states, and the attention weights.
+    """
+
+    rows: Int[Tensor, "B T"]
+    kinds: Int[Tensor, "B T"] | None
+    labels: Int[Tensor, "B ..."] | None
+    target: Int[Tensor, "B N"] | None
+    state: Any
+    keeps_state: bool
+    shows_states: bool
+    shows_attentions: bool
+
+
+def call(model: nn.Module, first: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+    """Return the output of transformers for a call of a model with keywords such as `input_ids`.
+
+    The output is a CausalLMOutputWithPast, MaskedLMOutput, Seq2SeqLMOutput or SequenceClassifierOutput, which also has
+    `last_hidden_state`: the output of the body, or of the decoder. Its loss is the cross-entropy, without
+    auxiliary losses of the body.
+
+    model: a model of text.
+    first: arguments without a name: input_ids and attention_mask, or none.
+    keywords: the keywords of the call:
+        input_ids: token ids [B T].
+        attention_mask: 0 at padding, which may stand at the ends of a row only.
+        token_type_ids: segment type of each token [B T]; without effect on models without segment types.
+        labels: targets; -100 marks tokens without a loss, and padding has none. A language model takes the tokens
+            themselves, a masked model the original tokens, and a classifier the class of each row [B].
+        decoder_input_ids, decoder_attention_mask: input of the decoder; by default the labels behind `model.begin`.
+        past_key_values: decoding state of an earlier output.
+        use_cache: True returns the decoding state in `past_key_values`.
+        output_hidden_states: True returns the input of each block and the output of the body. If the blocks read other
+            rows than the tokens, it returns the input and the output of the body.
+        output_attentions: True returns the attention weights of each layer [B H T T], computed apart in eval mode and
+            without gradients. A layer without weights between tokens has None, and a warning says why.
+        return_dict: False returns a tuple.
+
+    Errors: TypeError for an unknown keyword, and for a model that reads no text; ValueError for ids, masks and labels
+    of other shapes; ImportError without the package transformers.
+    """
+    check_known_keywords(type(model).__name__, keywords, CALL_KEYWORDS)
+    if len(first) > 2:
+        raise TypeError(
+            f"{display_name(model)} got {len(first)} arguments without a name, expected input_ids and "
+            "attention_mask. Name the others"
+        )
+    given = (
+        dict.fromkeys(CALL_KEYWORDS) | dict(zip(("input_ids", "attention_mask"), first, strict=False)) | dict(keywords)
+    )
+    rows, target = _rows(model, given, ""), _rows(model, given, "decoder_")
+    if rows is None:
+        raise ValueError(f"{display_name(model)} got no input_ids. Give token ids [B, T]")
+    kinds, labels = (_on_device(model, given[name]) for name in ("token_type_ids", "labels"))
+    if kinds is not None and kinds.shape != rows.shape:
+        raise ValueError(f"token_type_ids have shape {list(kinds.shape)}, but the tokens have {list(rows.shape)}")
+    past = given["past_key_values"]
+    flags = (bool(given[name]) for name in ("use_cache", "output_hidden_states", "output_attentions"))
+    out = _call(model, Inputs(rows, kinds, labels, target, past, *flags))
+    return out if given["return_dict"] in (None, True) else out.to_tuple()
+
+
+def _rows(model: nn.Module, given: Mapping[str, Any], side: str) -> Int[Tensor, "B T"] | None:
+    """Return the token ids of one side with -1 at padding; None if there are none."""
+    ids, mask = given[f"{side}input_ids"], given[f"{side}attention_mask"]
+    if ids is None:
+        return None
+    if mask is not None and isinstance(ids, Tensor) and ids.dim() == 2 and len(mask) == len(ids):
+        mask = torch.as_tensor(mask)[:, -ids.shape[1] :]  # with a cache, the mask also covers the tokens read before
+    rows = prompt_rows(ids if mask is None else {"input_ids": ids, "attention_mask": mask}, model)
+    return _on_device(model, rows)
+
+
+def _on_device(model: nn.Module, values: Any) -> Tensor | None:
+    return None if values is None else torch.as_tensor(values, device=next(model.parameters()).device)
+
+
+# Kinds of models ------------------------------------------------------------------------------------------------------
+
+
+@singledispatch
+def _call(model: Any, given: Inputs) -> Any:
+    reads = getattr(model, "reads", "other inputs")
+    raise TypeError(
+        f"{display_name(model)} got input_ids, but it reads {reads}, not one text. Call model(batch) with a batch of "
+        f"{reads}"
+    )
+
+
+@_call.register
+def _(model: TextModel, given: Inputs) -> Any:
+    state = given.state
+    if state is None and given.keeps_state:
+        state = model.start(*given.rows.shape)
+    with _recording(model, "body") as seen:
+        out = model.logits(given.rows, state)
+    loss = None if given.labels is None else _loss(out.y[:, :-1], given.labels, given.rows, 1)
+    real = {"": given.rows >= 0}
+    return _output(
+        "CausalLMOutputWithPast",
+        loss=loss,
+        logits=out.y,
+        past_key_values=out.state if given.keeps_state else None,
+        hidden_states=seen.states(given),
+        attentions=_attentions(model, given, lambda n: model.logits(_alone(given.rows, n)), real)[""],
+        last_hidden_state=seen.last,
+    )
+
+
+@_call.register
+def _(model: MLM, given: Inputs) -> Any:
+    def read(rows: Int[Tensor, "B T"], kinds: Int[Tensor, "B T"] | None) -> Out:
+        ctx = context_of_tokens(rows)
+        return model.logits(rows, ctx=ctx if kinds is None else ctx.replace(labels={"segment": kinds}))
+
+    def read_alone(n: int) -> Out:
+        return read(_alone(given.rows, n), None if given.kinds is None else _alone(given.rows, n, given.kinds))
+
+    with _recording(model, "body") as seen:
+        out = read(given.rows, given.kinds)
+    return _output(
+        "MaskedLMOutput",
+        loss=None if given.labels is None else _loss(out.y, given.labels, given.rows, 0),
+        logits=out.y,
+        hidden_states=seen.states(given),
+        attentions=_attentions(model, given, read_alone, {"": given.rows >= 0})[""],
+        last_hidden_state=seen.last,
+    )
+
+
+@_call.register
+def _(model: Seq2Seq, given: Inputs) -> Any:
+    target, labels = given.target, given.labels
+    if target is None and labels is None:
+        raise ValueError(
+            f"{display_name(model)} got no target. Give labels, or decoder_input_ids that begin with model.begin"
+        )
+    if target is None:
+        assert labels is not None
+        first = labels.new_full((len(labels), 1), model.begin)
+        target = torch.cat([first, labels[:, :-1].masked_fill(labels[:, :-1] < 0, -1)], 1)
+    state = given.state
+    if state is None and given.keeps_state:
+        state = model.start(*target.shape)
+    source = given.rows if given.state is None else None
+    with _recording(model, "encoder") as read, _recording(model, "decoder") as written:
+        out = model.logits(target, state, source=source)
+    maps = _attentions(
+        model,
+        given,
+        lambda n: model.logits(_alone(target, n), source=_alone(given.rows, n)),
+        {"encoder": given.rows >= 0, "decoder": target >= 0},
+    )
+    return _output(
+        "Seq2SeqLMOutput",
+        loss=None if labels is None else _loss(out.y, labels, target, 0),
+        logits=out.y,
+        past_key_values=out.state if given.keeps_state else None,
+        decoder_hidden_states=written.states(given),
+        encoder_hidden_states=read.states(given),
+        decoder_attentions=maps["decoder"],
+        encoder_attentions=maps["encoder"],
+        encoder_last_hidden_state=read.last,
+        last_hidden_state=written.last,
+    )
+
+
+@_call.register
+def _(model: Classifier, given: Inputs) -> Any:
+    if given.kinds is not None and bool(given.kinds.any()):
+        raise ValueError("a classifier reads one text without segment types. Leave token_type_ids out")
+    with _recording(model, "body") as seen:
+        out = model.read(given.rows)
+    labels = None if given.labels is None else given.labels.flatten().long()
+    real = model.pooling.rows(given.rows, mark=model.vocab) >= 0  # with a class token, if there is one
+    return _output(
+        "SequenceClassifierOutput",
+        loss=None if labels is None else F.cross_entropy(out.y, labels),
+        logits=out.y,
+        hidden_states=seen.states(given),
+        attentions=_attentions(model, given, lambda n: model.read(_alone(given.rows, n)), {"": real})[""],
+        last_hidden_state=seen.last,
+    )
+
+
+def _loss(y: Float[Tensor, "B N V"], labels: Tensor, rows: Int[Tensor, "B T"], shift: int) -> Tensor:
+    """Return the mean cross-entropy of the labels that are tokens, with `shift` labels before the first of them."""
+    if labels.shape != rows.shape:
+        raise ValueError(f"labels have shape {list(labels.shape)}, but the tokens have {list(rows.shape)}")
+    targets = labels.masked_fill((labels < 0) | (rows < 0), -1)[:, shift:]
+    return F.cross_entropy(y.flatten(0, 1), targets.flatten().long(), ignore_index=-1)
+
+
+@cache
+def _output_class(name: str) -> Any:
+    """Return an output class of transformers with the further field `last_hidden_state`."""
+    try:
+        from transformers import modeling_outputs
+    except ImportError as error:
+        raise ImportError(
+            "the output of a call with input_ids needs the package transformers, which is not installed: pip install "
+            "'kinformer[hf]'. Without it, call model.logits(tokens).y, with -1 at padding"
+        ) from error
+    base = getattr(modeling_outputs, name)
+    return make_dataclass(
+        name, [("last_hidden_state", Tensor | None, None)], bases=(base,), namespace={"__module__": __name__}
+    )
+
+
+def _output(name: str, **values: Any) -> Any:
+    return _output_class(name)(**values)
+
+
+# Hidden states and attention weights ----------------------------------------------------------------------------------
+
+
+class _Recording(NamedTuple):
+    """The inputs of a body, of its blocks, and its output, in the order of the calls."""
+
+    inputs: list[Tensor]
+    blocks: list[Tensor]
+    outputs: list[Tensor]
+
+    @property
+    def last(self) -> Tensor | None:
+        return self.outputs[-1] if self.outputs else None
+
+    def states(self, given: Inputs) -> tuple[Tensor, ...] | None:
+        """Return the hidden states, if they are asked for."""
+        if not given.shows_states or not self.outputs:
+            return None
+        shape = self.outputs[-1].shape
+        whole = bool(self.blocks) and all(state.shape == shape for state in self.blocks)
+        return (*(self.blocks if whole else self.inputs[-1:]), self.outputs[-1])
+
+
+@contextmanager
+def _recording(model: nn.Module, name: str) -> Iterator[_Recording]:
+    """Record the hidden states of the body of this name; a wrapper of a model has it further inside."""
+    places = (part for place, part in model.named_modules() if place.rpartition(".")[2] == name)
+    body, seen = next(places, None), _Recording([], [], [])
+    blocks = getattr(body, "layers", ())
+    hooks = [
+        part.register_forward_pre_hook(lambda _, args, kept=kept: kept.append(args[0]))
+        for parts, kept in (((body,) if body is not None else (), seen.inputs), (blocks, seen.blocks))
+        for part in parts
+    ]
+    if body is not None:
+        hooks.append(body.register_forward_hook(lambda module, args, out: seen.outputs.append(out.y)))
+    try:
+        yield seen
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _attentions(
+    model: Any, given: Inputs, read: Callable[[int], Any], real: Mapping[str, Bool[Tensor, "B T"]]
+) -> dict[str, tuple[Tensor | None, ...] | None]:
+    """Return the attention weights of each layer by its side, in the order of the layers; None without a request.
+
+    read: function that reads the row of a number alone, without padding.
+    real: True at the tokens that the layers of a side read, by the first part of their names, or "" for all layers.
+    """
+    if not given.shows_attentions:
+        return dict.fromkeys(real)
+    if given.state is not None:
+        raise ValueError("output_attentions needs the whole row. Leave past_key_values out")
+    rows: list[dict[str, Tensor]] = []
+    unseen: dict[str, str] = {}
+    for n in range(len(given.rows)):
+        lengths = {side: int(mask[n].sum()) for side, mask in real.items()}
+        _, maps, missing = attention_maps(model, partial(read, n), lengths)
+        rows.append(maps)
+        unseen |= {name: reason for name, reason in missing.items() if not model.get_submodule(name).cross}
+    layers: dict[str, list[Tensor | None]] = {side: [] for side in real}
+    for name, part in model.named_modules():
+        if not isinstance(part, Attention) or part.cross:
+            continue
+        first = name.partition(".")[0]
+        side = first if first in real else ""
+        if name in unseen:
+            layers[side].append(None)
+        else:
+            spread = [_spread(maps[name], mask) for maps, mask in zip(rows, real[side], strict=True)]
+            layers[side].append(torch.stack(spread))
+    if unseen:
+        name, reason = next(iter(unseen.items()))
+        warn(f"{len(unseen)} of {len(unseen) + len(rows[0])} attention layers have no weights; {name}: {reason}")
+    return {side: tuple(each) for side, each in layers.items()}
+
+
+def _spread(weights: Float[Tensor, "H n n"], real: Bool[Tensor, " T"]) -> Float[Tensor, "H T T"]:
+    """Return the weights between the tokens of a row with padding, which has weight 0."""
+    at = real.nonzero()[:, 0].cpu()
+    whole = weights.new_zeros(len(weights), len(real), len(real))
+    whole[:, at[:, None], at] = weights
+    return whole.to(real.device)
+
+
+def _alone(rows: Int[Tensor, "B T"], n: int, values: Tensor | None = None) -> Int[Tensor, "1 _"]:
+    """Return row n without its padding, or the values at its tokens."""
+    return (rows if values is None else values)[n : n + 1, rows[n] >= 0]
