@@ -22,6 +22,8 @@ CLASSES = {  # by the kind of data that a model reads: the class that wraps it, 
     "labelled": ("KinformerForSequenceClassification", "AutoModelForSequenceClassification"),
 }
 
+OTHER = ("", "AutoModel")  # of a model of other data that a class of transformers computes
+
 
 class HFFolder(NamedTuple):
     """The files of a model for transformers.
@@ -48,12 +50,7 @@ def hf_folder(model: nn.Module) -> HFFolder:
 
     Errors: TypeError if no member built the model; ValueError for a model of other data, and of a user's own member.
     """
-    record, reads = member_record(model), getattr(model, "reads", None)
-    if reads not in CLASSES:
-        raise ValueError(
-            f"cannot write {display_name(model)} for transformers: it reads {reads}, expected a model of text, such as "
-            "gpt or bert. kf.save(model, folder) writes it for kinformer"
-        )
+    record = member_record(model)
     if record.file is not None:
         raise ValueError(
             f"cannot write {record.name} for transformers: its member is in {Path(record.file).name}, which "
@@ -63,6 +60,11 @@ def hf_folder(model: nn.Module) -> HFFolder:
     try:
         return _native(model, tokenizer)
     except NoFamily as error:
+        if (reads := getattr(model, "reads", None)) not in CLASSES:
+            raise ValueError(
+                f"cannot write {display_name(model)} for transformers: it reads {reads}, expected a model of text, as "
+                "gpt or bert. kf.save(model, folder) writes it for kinformer"
+            ) from error
         return _wrapped(model, tokenizer, str(error))
 
 
@@ -105,7 +107,7 @@ def _native(model: Any, tokenizer: TokenizerFiles) -> HFFolder:
     return HFFolder(
         {**tokenizer.files, **_generation(model, tokenizer), **files},
         family.architecture,
-        CLASSES[model.reads][1],
+        CLASSES.get(model.reads, OTHER)[1],
         None,
     )
 

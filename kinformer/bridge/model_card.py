@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from kinformer.bridge.hf_export import HFFolder
+from kinformer.checkpoint.model_files import TOKENIZER
 from kinformer.checkpoint.tokenizer_choice import as_tokenizer
 from kinformer.core.discover import find_member
 
@@ -15,6 +16,7 @@ TASKS = {
     "masked": "fill-mask",
     "pairs": "text2text-generation",
     "labelled": "text-classification",
+    "trajectories": "reinforcement-learning",
 }
 
 
@@ -87,12 +89,12 @@ def _summary(model: Any, written: HFFolder) -> str:
     first = " ".join(doc.split("\n\n")[0].split())
     count = sum(weight.numel() for weight in model.parameters())
     keywords = ", ".join(f"{key}={value!r}" for key, value in record.keywords.items())
-    tokenizer = as_tokenizer(model.tokenizer)
-    tokens = "the bytes of a text (UTF-8)" if tokenizer is None else f"a vocabulary of {model.vocab:,} tokens"
+    vocab, tokenizer = getattr(model, "vocab", None), as_tokenizer(model.tokenizer)
+    tokens = model.reads if vocab is None else f"{vocab:,} tokens" if tokenizer else "the bytes of a text (UTF-8)"
     where = "a class of transformers" if written.reason is None else "a class of kinformer"
     return (
         f"The member `{record.name}` of kinformer. {first}\n\n"
-        f"- Parameters: {count:,}\n- Tokens: {tokens}\n- Class: `{written.architecture}`, {where}\n"
+        f"- Parameters: {count:,}\n- Reads: {tokens}\n- Class: `{written.architecture}`, {where}\n"
         f"- Keywords: `{keywords}`"
     )
 
@@ -102,11 +104,10 @@ def _usage(model: Any, written: HFFolder) -> Iterator[str]:
     yield "## Use"
     if written.reason is not None:
         yield f"It needs `pip install kinformer`, because {written.reason}."
-    yield (
-        f"```python\nfrom transformers import {written.loader}, AutoTokenizer\n\n"
-        f'model = {written.loader}.from_pretrained("FOLDER"{trust})\n'
-        f'tokenizer = AutoTokenizer.from_pretrained("FOLDER"{trust})\n```'
-    )
+    classes = [("model", written.loader), *([("tokenizer", "AutoTokenizer")] if TOKENIZER in written.files else [])]
+    names = ", ".join(loader for _, loader in classes)
+    lines = [f'{name} = {loader}.from_pretrained("FOLDER"{trust})' for name, loader in classes]
+    yield "\n".join(["```python", f"from transformers import {names}", "", *lines, "```"])
     yield 'With kinformer:\n\n```python\nimport kinformer as kf\n\nmodel = kf.load("FOLDER")\n```'
 
 
@@ -146,6 +147,6 @@ def _limits(model: Any, written: HFFolder) -> Iterator[str]:
     if written.reason is not None and model.reads == "text":
         lines.append("Each step of `generate` in transformers reads the whole row again. `kf.generate` keeps a cache.")
     lines.append(
-        "Nobody has tested its texts for errors or bias. The licence of the training data is not recorded here."
+        "Nobody has tested its outputs for errors or bias. The licence of the training data is not recorded here."
     )
     yield "\n".join(f"- {line}" for line in lines)

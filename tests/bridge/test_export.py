@@ -117,6 +117,20 @@ def test_other_models_are_wrapped(name: str, tmp_path: Path) -> None:
             assert torch.equal(weight, other)
 
 
+def test_a_model_of_other_data_is_written_if_a_class_computes_it(tmp_path: Path) -> None:
+    keys = {"state_dim": 5, "act_dim": 2, "hidden_size": 24, "max_ep_len": 12, "n_layer": 1, "n_head": 3}
+    theirs = transformers.DecisionTransformerModel(transformers.DecisionTransformerConfig(**keys))
+    theirs.save_pretrained(tmp_path / "one")
+    kf.load(tmp_path / "one").save_pretrained(tmp_path / "two")
+    again = transformers.AutoModel.from_pretrained(tmp_path / "two")
+    assert type(again) is type(theirs) and "AutoTokenizer" not in (tmp_path / "two" / "README.md").read_text()
+    rows = torch.randn(1, 3, 5), torch.randn(1, 3, 2), torch.randn(1, 3, 1), torch.randn(1, 3, 1), torch.arange(3)[None]
+    names = ("states", "actions", "rewards", "returns_to_go", "timesteps")
+    given = dict(zip(names, rows, strict=True))
+    with torch.no_grad():
+        assert torch.equal(again.eval()(**given).action_preds, theirs.eval()(**given).action_preds)
+
+
 def test_generation_there_reads_rows_beyond_the_learned_positions(tmp_path: Path) -> None:
     model = make("gpt", length=12, pattern="Causal() & Band(5)")
     kf.save(model, tmp_path, format="hf")
