@@ -54,8 +54,10 @@ CLOSE = 0.8  # difflib's ratio from which an unknown option counts as a typing e
 COMMANDS_BY_PURPOSE: dict[str, tuple[Callable[..., Any] | typer.Typer, ...]] = {
     "Learn": (tour, list_parts, show, claim),
     "Choose, train and compare": (advise, cost, train, compare, evaluate),
-    "Use a trained model": (calibrate, generate, read, score, fill, classify, forecast, play, datastore, knn_lm),
-    "Use it elsewhere": (export,),
+    "Use a trained model": (
+        *(calibrate, generate, read, score, fill, classify, forecast, play),
+        *(datastore, knn_lm, export),
+    ),
     "Test a part or a model": (check,),
 }
 NAMES = {list_parts: "list", knn_lm: "knn-lm", datastore: "datastore"}  # others have the names of their functions

@@ -220,14 +220,7 @@ def test_the_help_groups_the_commands_by_what_a_visitor_wants(capsys: pytest.Cap
     lines = help_of(capsys)
     assert len(lines) <= 40 and max(map(len, lines)) <= 80
     headings = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
-    purposes = [
-        "Learn",
-        "Choose, train and compare",
-        "Use a trained model",
-        "Use it elsewhere",
-        "Test a part or a model",
-    ]
-    assert headings == [f"{purpose}:" for purpose in purposes]
+    assert headings == ["Learn:", "Choose, train and compare:", "Use a trained model:", "Test a part or a model:"]
     below = lines[lines.index("Learn:") :]
     assert {line.split()[0] for line in below if line.startswith("  ")} == set(COMMANDS.commands)  # type: ignore[attr-defined]
     names = [line.split()[0] for line in below if line.startswith("  ")]
