@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from kinformer.bridge.family import Family, family_of
+from kinformer.bridge.hf_tokenizer import is_byte_tokenizer
 from kinformer.checkpoint.model_files import CONFIG, WEIGHTS, CheckpointError, contents, is_foreign, read_config
 from kinformer.checkpoint.special_tokens import SpecialTokens, read_special_tokens
 from kinformer.checkpoint.tokenizer import Tokenizer
@@ -66,7 +67,8 @@ def set_tokenizer(model: Any, tokenizer: Tokenizer | None, special: SpecialToken
     special: its special tokens.
     """
     is_settled = tokenizer is not None or getattr(model, "vocab", None) == BYTES
-    model.tokenizer, model.foreign_ends = tokenizer, None if is_settled else special.ends
+    model.foreign_ends = None if is_settled else special.ends
+    model.tokenizer = None if tokenizer is not None and is_byte_tokenizer(tokenizer) else tokenizer
 
 
 def _target_tokens(folder: Path) -> dict[str, Any]:

@@ -8,7 +8,6 @@ hash of the config that they belong to.
 
 import hashlib
 import json
-import math
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -29,6 +28,7 @@ from kinformer.checkpoint.model_files import (
     is_foreign,
     read_config,
 )
+from kinformer.checkpoint.own_config import BYTES, EDITION, UNKNOWN, read_own_config
 from kinformer.checkpoint.special_tokens import read_special_tokens
 from kinformer.checkpoint.tokenizer import NO_SPECIAL, Tokenizer
 from kinformer.checkpoint.unknown_tokenizer import UnknownTokenizer, own_tokenizer
@@ -41,11 +41,6 @@ from kinformer.core.missing_path import refuse_long_paths
 from kinformer.core.model import ColumnScales, Metric
 from kinformer.core.uninitialised import Uninitialised
 from kinformer.core.warn import warn
-
-BYTES = "bytes"  # config entry for models without a tokenizer
-UNKNOWN = "unknown"  # config entry for models that were trained on token ids alone
-LONGEST = 2**40  # upper limit of trained_length
-EDITION = 2  # version of the checkpoint format; the first had no number
 
 
 class MemberNeeded(CheckpointError):
@@ -79,9 +74,24 @@ def save(model: nn.Module, folder: str | Path, *, step: int | None = None) -> No
     """
     if isinstance(model, str | Path):
         raise TypeError("save takes the model first: got a folder. Call save(model, folder)")
-    record = member_record(model)
-    folder = Path(folder)
-    tokenizer = own_tokenizer(model)
+    config, folder, tokenizer = config_of(model), Path(folder), own_tokenizer(model)
+    folder.mkdir(parents=True, exist_ok=True)
+    small_files = {CONFIG: f"{json.dumps(config, indent=2)}\n".encode()}
+    if config["tokenizer"] == TOKENIZER and tokenizer is not None:
+        small_files = {TOKENIZER: tokenizer.text.encode(), **small_files}
+    paths = {folder / name: data for name, data in small_files.items()}
+    new = {path: data for path, data in paths.items() if not path.is_file() or contents(path) != data}
+    write_together({**new, folder / WEIGHTS: format_model(model, config, step)})
+
+
+def config_of(model: nn.Module) -> dict[str, Any]:
+    """Return the content of the config.json of a model.
+
+    model: model to save.
+
+    Errors: TypeError if no member function built the model; ValueError if its tokenizer has more tokens than the model.
+    """
+    record, tokenizer = member_record(model), own_tokenizer(model)
     config = _config(record) | _training_facts(model, tokenizer)
     vocab = record.keywords.get("vocab")  # a user's own member may have None or another keyword
     if config["tokenizer"] == TOKENIZER and tokenizer and isinstance(vocab, int) and tokenizer.size > vocab:
@@ -89,15 +99,18 @@ def save(model: nn.Module, folder: str | Path, *, step: int | None = None) -> No
             f"cannot save the model: its tokenizer has {tokenizer.size:,} tokens, expected at most vocab={vocab}. "
             f"Build it with vocab={tokenizer.size}"
         )
-    folder.mkdir(parents=True, exist_ok=True)
+    return config
+
+
+def format_model(model: nn.Module, config: Mapping[str, Any], step: int | None = None) -> bytes:
+    """Return the content of the model.safetensors of a model.
+
+    model: model to save.
+    config: its config, by `config_of`.
+    step: training step of the weights.
+    """
     metadata = {"format": "pt", "built": _identity_hash(config)} | ({} if step is None else {"step": str(step)})
-    weights = format_weights(dict(tensors_of(model)), metadata)
-    small_files = {CONFIG: f"{json.dumps(config, indent=2)}\n".encode()}
-    if config["tokenizer"] == TOKENIZER and tokenizer is not None:
-        small_files = {TOKENIZER: tokenizer.text.encode(), **small_files}
-    paths = {folder / name: data for name, data in small_files.items()}
-    new = {path: data for path, data in paths.items() if not path.is_file() or contents(path) != data}
-    write_together({**new, folder / WEIGHTS: weights})
+    return format_weights(dict(tensors_of(model)), metadata)
 
 
 def member_record(model: nn.Module) -> MemberRecord:
@@ -130,7 +143,7 @@ def find_conflict(folder: Path, model: nn.Module, *, same: bool = False) -> str 
     if not (folder / CONFIG).is_file():
         return f"a {WEIGHTS} without its {CONFIG}"
     try:
-        stored = _read_config(folder / CONFIG)
+        stored = read_own_config(folder / CONFIG)
     except CheckpointError:
         return f"a {CONFIG} that was not written by kinformer"
     except OSError:
@@ -156,7 +169,7 @@ def check_same_model(folder: Path, model: nn.Module) -> None:
     folder: folder to check.
     model: model with the expected member function and keywords.
     """
-    config = _read_config(folder / CONFIG)
+    config = read_own_config(folder / CONFIG)
     if (other := find_conflict(folder, model, same=True)) is not None:
         raise CheckpointError(f"{folder} holds {other}, but its training state is of another model; restore its files")
     _, metadata = read_tensors(folder / WEIGHTS)
@@ -206,7 +219,7 @@ def _refuse_mixed(folder: Path, config: Mapping[str, Any], built: str | None) ->
     message = f"{CONFIG} and {WEIGHTS} in {folder} belong to different models: their members or keywords differ"
     path, best = folder / BEST / CONFIG, None
     with suppress(CheckpointError, OSError):
-        best = _read_config(path)
+        best = read_own_config(path)
     if best is None or built != _identity_hash(best):
         raise CheckpointError(f"{message}. Restore the {CONFIG} that the training wrote, or train the model again")
     actual, expected = (dict(member=part["member"], **part["keywords"]) for part in (config, best))
@@ -230,7 +243,9 @@ def load(folder: str | Path, member: Callable[..., Any] | None = None, paths: Ma
     another shape. MemberNeeded if `member` is required and None.
     """
     folder = Path(folder)
-    config, (tensors, metadata) = _read_config(folder / CONFIG), read_tensors(folder / WEIGHTS)
+    config, (tensors, metadata) = read_own_config(folder / CONFIG), read_tensors(folder / WEIGHTS)
+    if "model_type" in config:  # transformers puts the name of its own attribute before ours when it saves
+        tensors = {name.removeprefix("model."): tensor for name, tensor in tensors.items()}
     function = _member(config, folder, member)
     _refuse_mixed(folder, config, metadata.get("built", _identity_hash(config)))
     keywords = {name: tuple(value) if isinstance(value, list) else value for name, value in config["keywords"].items()}
@@ -264,7 +279,7 @@ def built_by(folder: str | Path) -> str:
 
     Errors: the errors of `load`.
     """
-    return str(_read_config(Path(folder) / CONFIG)["member"])
+    return str(read_own_config(Path(folder) / CONFIG)["member"])
 
 
 def keywords_of(folder: str | Path) -> dict[str, Any]:
@@ -274,7 +289,7 @@ def keywords_of(folder: str | Path) -> dict[str, Any]:
 
     Errors: the errors of `load`.
     """
-    return dict(_read_config(Path(folder) / CONFIG)["keywords"])
+    return dict(read_own_config(Path(folder) / CONFIG)["keywords"])
 
 
 def columns_of(folder: str | Path) -> ColumnScales | None:
@@ -287,7 +302,7 @@ def columns_of(folder: str | Path) -> ColumnScales | None:
     Errors: the errors of `load`.
     """
     path = Path(folder) / CONFIG
-    return None if is_foreign(read_config(path)) else _columns(_read_config(path))
+    return None if is_foreign(read_config(path)) else _columns(read_own_config(path))
 
 
 def _columns(config: Mapping[str, Any]) -> ColumnScales | None:
@@ -297,86 +312,17 @@ def _columns(config: Mapping[str, Any]) -> ColumnScales | None:
     return ColumnScales(*(tuple(config["columns"][name]) for name in ColumnScales._fields))
 
 
-def is_metric(value: object) -> bool:
-    """Return True for a dict with the fields of a `Metric`, as `Metric._asdict()` makes it.
-
-    value: value from a config.
-    """
-    if not isinstance(value, dict) or set(value) != set(Metric._fields):
-        return False
-    choices = value["better"] in ("less", "more") and value["per"] in ("token", "row", "byte")
-    return choices and all(isinstance(value[name], str) for name in ("name", "unit"))
-
-
-def _is_column_scales(value: object) -> bool:
-    """True for the JSON of a `ColumnScales`: a name, a finite mean and a finite deviation above 0 for each column."""
-    if not isinstance(value, dict) or set(value) != set(ColumnScales._fields):
-        return False
-    if not all(isinstance(part, list) and len(part) == len(value["names"]) for part in value.values()):
-        return False
-    numbers = [*value["mean"], *value["deviation"]]
-    if not all(type(number) in (int, float) and math.isfinite(number) for number in numbers):
-        return False
-    return all(isinstance(name, str) for name in value["names"]) and all(number > 0 for number in value["deviation"])
-
-
 def _tokenizer(config: Mapping[str, Any], folder: Path) -> Tokenizer | None:
     """Load the tokenizer that a config names; None for bytes. CheckpointError if it is another one."""
     if config["tokenizer"] != TOKENIZER:
         return UnknownTokenizer(read_special_tokens(folder)) if config["tokenizer"] == UNKNOWN else None
     data = contents(folder / TOKENIZER)
-    if hashlib.sha256(data).hexdigest() != config.get("tokenizer_sha256"):
+    # transformers writes the same tokenizer in other words, after a training for example
+    if hashlib.sha256(data).hexdigest() != config.get("tokenizer_sha256") and "model_type" not in config:
         raise CheckpointError(
             f"{folder / TOKENIZER} is not the tokenizer of the model: its hash is wrong. Restore the file"
         )
     return Tokenizer(data.decode(), str(folder / TOKENIZER), read_special_tokens(folder))
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    """Read and check a config; CheckpointError if it is damaged or has another format."""
-    config = read_config(path)
-    if is_foreign(config):
-        raise CheckpointError(
-            f"{path.parent} holds a Hugging Face model (model_type {config['model_type']!r:.40}), which kf.load reads, "
-            "but this needs a folder that `kinformer train` or kf.save wrote"
-        )
-    if isinstance(config, dict) and "kinformer" in config and config.get("format") != EDITION:
-        edition = config.get("format", 1)
-        raise CheckpointError(
-            f"{path} has another checkpoint format: got edition {edition}, expected edition {EDITION}. Train the model "
-            "again, or load it with the version of kinformer that wrote it"
-        )
-    form = {"member": str, "keywords": dict, "kinformer": str, "tokenizer": str}
-    wrong = [key for key, kind in form.items() if not isinstance(config, dict) or not isinstance(config.get(key), kind)]
-    if wrong:
-        raise CheckpointError(f"{path} was not written by kinformer: it has no {wrong[0]!r}")
-    length, metric = config.get("trained_length"), config.get("metric")
-    if length is not None and (type(length) is not int or not 0 < length < LONGEST):
-        raise CheckpointError(
-            f"{path} is damaged: got trained_length={length!r:.40}, expected a number of tokens or null"
-        )
-    if not isinstance(config.get("trained_on"), str | None):
-        raise CheckpointError(
-            f"{path} is damaged: got trained_on={config['trained_on']!r:.40}, expected the name of data or null"
-        )
-    if metric is not None and not is_metric(metric):
-        raise CheckpointError(
-            f"{path} is damaged: got metric={metric!r:.40}, expected {', '.join(Metric._fields)}, or null"
-        )
-    labels = config.get("labels", [])
-    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-        raise CheckpointError(f"{path} is damaged: got labels={labels!r:.40}, expected a list of names")
-    if "columns" in config and not _is_column_scales(config["columns"]):
-        fields = ", ".join(ColumnScales._fields)
-        raise CheckpointError(
-            f"{path} is damaged: got columns={config['columns']!r:.40}, expected lists of equal length of {fields}. "
-            "Put a copy of the file there."
-        )
-    if config["tokenizer"] not in (names := (BYTES, TOKENIZER, UNKNOWN)):
-        raise CheckpointError(
-            f"{path} has an unknown tokenizer: got {config['tokenizer']!r}, expected {', '.join(map(repr, names))}"
-        )
-    return config
 
 
 def _member(config: Mapping[str, Any], folder: Path, function: Callable[..., Any] | None) -> Callable[..., Any]:

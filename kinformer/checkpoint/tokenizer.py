@@ -173,7 +173,9 @@ class Tokenizer:
             return None
         pieces = [b""] * self.size
         for token, number in self.backend.get_vocab(with_added_tokens=True).items():
-            pieces[number] = bytes(map(_BYTE.__getitem__, token)) if _BYTE.keys() >= set(token) else token.encode()
+            pieces[number] = (
+                bytes(map(BYTE_LETTERS.__getitem__, token)) if BYTE_LETTERS.keys() >= set(token) else token.encode()
+            )
         return tuple(pieces)
 
     @cached_property
@@ -370,7 +372,7 @@ def _byte_letters() -> dict[str, int]:
     return {chr(byte): byte for byte in printed} | {chr(256 + n): byte for n, byte in enumerate(unprinted)}
 
 
-_BYTE = _byte_letters()
+BYTE_LETTERS = _byte_letters()
 
 
 def tokenizers_package() -> Any:

@@ -25,6 +25,7 @@ from kinformer.cli.cost import cost
 from kinformer.cli.datastore import datastore
 from kinformer.cli.errors import after_the_first, debugging, ended_by, several, shorten_values
 from kinformer.cli.evaluate import evaluate
+from kinformer.cli.export import export
 from kinformer.cli.fill import fill
 from kinformer.cli.forecast import forecast
 from kinformer.cli.generate import generate
@@ -53,7 +54,10 @@ CLOSE = 0.8  # difflib's ratio from which an unknown option counts as a typing e
 COMMANDS_BY_PURPOSE: dict[str, tuple[Callable[..., Any] | typer.Typer, ...]] = {
     "Learn": (tour, list_parts, show, claim),
     "Choose, train and compare": (advise, cost, train, compare, evaluate),
-    "Use a trained model": (calibrate, generate, read, score, fill, classify, forecast, play, datastore, knn_lm),
+    "Use a trained model": (
+        *(calibrate, generate, read, score, fill, classify, forecast, play),
+        *(datastore, knn_lm, export),
+    ),
     "Test a part or a model": (check,),
 }
 NAMES = {list_parts: "list", knn_lm: "knn-lm", datastore: "datastore"}  # others have the names of their functions

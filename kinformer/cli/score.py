@@ -23,7 +23,7 @@ def score(
     member: Own = None,
     as_json: Json = False,
 ) -> None:
-    """Print the log-probability of each line of a text, and of each token.
+    """Print the log-probability of each line and each token of a text.
 
     \b
     Examples:

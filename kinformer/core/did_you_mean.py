@@ -92,6 +92,7 @@ _SYNONYMS = {
     "compile": "torch_compile",
     "load": "from_pretrained AutoModel AutoModelForCausalLM AutoModelForMaskedLM",
     "save": "save_pretrained",
+    "HubModel": "PyTorchModelHubMixin ModelHubMixin",
     "fit": "Trainer TrainingArguments train",
     "attend": "scaled_dot_product_attention sdpa flash_attn_func flex_attention",
     "PreNorm": "TransformerEncoderLayer TransformerDecoderLayer TransformerBlock Block EncoderLayer DecoderLayer",
@@ -254,7 +255,8 @@ _ADVICE = {
     "optimizers optimiser",
     "the data is read by fit itself; a DataLoader of your own has its own workers": "dataloader_num_workers "
     "num_workers dataloader_pin_memory group_by_length remove_unused_columns",
-    "kinformer uploads nothing; kf.save(model, folder) writes a folder": "push_to_hub hub_model_id push upload",
+    "model.push_to_hub('ORG/NAME') uploads a model, and kf.save(model, folder, format='hf') writes it": "push_to_hub "
+    "hub_model_id push upload",
     "label smoothing is a keyword of some members, such as transformer(smoothing=0.1)": "label_smoothing "
     "label_smoothing_factor",
     "masked models choose 15% of the tokens; a DataLoader with a collator of transformers chooses others": ""
@@ -268,7 +270,7 @@ _ADVICE = {
 # Advice about attributes of the models of other libraries.
 _MODEL_ADVICE = {
     "only a model that predicts the next token writes text, such as gpt": "generate",
-    "call kf.save(model, folder), which kf.load(folder) reads": "save save_pretrained from_pretrained load",
+    "call kf.save(model, folder), which kf.load(folder) reads": "save from_pretrained load",
     "call kf.fit(model, data, steps=N)": "fit train_model",
     "model.member has the name and the keywords of the model": "config hparams",
     "write model(batch).total": "loss compute_loss training_step",

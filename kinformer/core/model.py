@@ -3,6 +3,7 @@
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -135,6 +136,26 @@ class Model(nn.Module, KeywordHints, ABC):
             if (advice := MODEL_ADVICE.get(name) or ADVICE.get(name)) is None:
                 raise
             raise AttributeError(f"{error}; {advice}", name=name, obj=self) from None
+
+    def save_pretrained(self, folder: str | Path, **options: Any) -> None:
+        """Write the model for `from_pretrained` of transformers, with a model card, as `kf.save` does.
+
+        folder: folder to write.
+        options: options of `PyTorchModelHubMixin.save_pretrained`, such as push_to_hub=True.
+        """
+        from kinformer.bridge.hub import HubModel
+
+        HubModel(self).save_pretrained(folder, **options)
+
+    def push_to_hub(self, repo_id: str, **options: Any) -> str:
+        """Upload the model to the Hugging Face hub, in the form of `save_pretrained`, and return its address.
+
+        repo_id: its name there, as ORG/NAME.
+        options: options of `PyTorchModelHubMixin.push_to_hub`, such as private=True.
+        """
+        from kinformer.bridge.hub import HubModel
+
+        return str(HubModel(self).push_to_hub(repo_id, **options))
 
     @property
     def longest(self) -> int | None:

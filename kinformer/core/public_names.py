@@ -7,8 +7,9 @@ installed plugins. This file imports nothing, so that `import kinformer` stays f
 _NAMES_BY_FILE = {
     "attend": ("attend", "explain"),
     "attend.pattern_parts": ("PatternPart", "parts"),
+    "bridge.hub": ("HubModel",),
     "bridge.load": ("load",),
-    "checkpoint.checkpoint": ("save",),
+    "bridge.save": ("save",),
     "core.actor": ("Actor",),
     "core.aggregation": ("Aggregation",),
     "core.attention_output": ("AttentionOutput", "received_attention", "merge", "weights"),

@@ -45,6 +45,7 @@ WHOLE = {
     "datastore",
     "play",
     "classify",
+    "export",
     "score",
 }
 BEGUN = {"compare", "claim", "check", "calibrate", "knn-lm", "tour"}

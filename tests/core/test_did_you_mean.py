@@ -239,8 +239,8 @@ def test_calls_in_the_way_of_other_libraries_are_answered_in_a_line() -> None:
 @pytest.mark.parametrize(
     ("name", "advice"),
     [
-        ("save_pretrained", "call kf.save(model, folder)"),
-        ("push_to_hub", "kinformer uploads nothing"),
+        ("from_pretrained", "call kf.save(model, folder), which kf.load(folder) reads"),
+        ("upload", "model.push_to_hub('ORG/NAME') uploads a model"),
         ("config", "model.member has the name and the keywords"),
         ("device", "write next(model.parameters()).device"),
     ],

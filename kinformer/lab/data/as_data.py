@@ -12,7 +12,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from kinformer.checkpoint.checkpoint import BYTES
+from kinformer.checkpoint.own_config import BYTES
 from kinformer.core.missing_path import missing_path
 from kinformer.core.model import Model, display_name
 from kinformer.core.quote import quote, shorten

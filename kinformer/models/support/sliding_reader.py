@@ -79,7 +79,7 @@ class SlidingReader:
         and differ from `ctx`, but they keep their step numbers in the generated text.
         """
         if state is None:
-            rows = _last_tokens(tokens, self._count_in_table(tokens), self.window)
+            rows = self.rows_in_table(tokens)
             return self.model.logits(rows, None, _shift_context(ctx, rows), last=last, **inputs)
         source = inputs.get("source", state.source)
         history = torch.cat([state.read, tokens], 1)
@@ -105,8 +105,12 @@ class SlidingReader:
         read = rows if bool(over.all()) else history[:, -self.window :]
         return out._replace(state=SlidingState(read, source, out.state))
 
-    def _count_in_table(self, tokens: Int[Tensor, "B T"]) -> Int[Tensor, " B"]:
-        return self._tokens_in_table((tokens >= 0).sum(1))
+    def rows_in_table(self, tokens: Int[Tensor, "B T"]) -> Int[Tensor, "B _"]:
+        """Return the tokens that the model reads for the token after each row, with -1 before them.
+
+        tokens: rows of tokens; -1 is padding.
+        """
+        return _last_tokens(tokens, self._tokens_in_table((tokens >= 0).sum(1)), self.window)
 
     def _tokens_in_table(self, count: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
         """Return the number of tokens in the table: all, or the kept half and the tokens after it."""

@@ -356,6 +356,7 @@ def apply_in_pieces(
     levels: as in `StateUpdate.forward`.
     """
     length = new.k.shape[2]
+    piece = length if torch.compiler.is_exporting() else piece  # a graph for all lengths cannot count the pieces
     sizes = [n for n in (length - length % piece, length % piece) if n]
     pieces = [None] * len(sizes) if q is None else in_pieces(q.transpose(2, 3), sizes, piece)
     reads, levels_read = [], []

@@ -1,0 +1,45 @@
+"""HubModel: models of kinformer on the Hugging Face hub, through the mixin of huggingface_hub."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from kinformer.bridge.hf_export import save_for_hf
+from kinformer.bridge.load import load
+from kinformer.bridge.model_card import model_card
+from kinformer.checkpoint.atomic_files import write
+
+try:
+    from huggingface_hub import PyTorchModelHubMixin, snapshot_download
+except ImportError as error:
+    raise ImportError("the hub needs the package huggingface-hub; pip install 'kinformer[hf]'") from error
+
+
+class HubModel(PyTorchModelHubMixin, library_name="kinformer", tags=["kinformer"]):
+    """A model as an entry of the Hugging Face hub: `HubModel(model).push_to_hub("ORG/NAME")`.
+
+    `HubModel.from_pretrained("ORG/NAME")` returns the model itself, as `load` does for a folder. The entry has the
+    files of `save(model, folder, format="hf")` and a model card, so transformers loads it too. A model has the
+    methods `push_to_hub` and `save_pretrained` of this class. All options of the mixin work, such as `private=True` and
+    `revision=`.
+
+    model: a model of text that a member built.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+
+    def _save_pretrained(self, save_directory: Path) -> None:
+        """Write the files of the model, and a model card if there is none."""
+        written = save_for_hf(self.model, save_directory)
+        card = save_directory / "README.md"
+        if not card.exists():
+            write(card, model_card(self.model, written, save_directory.name))
+
+    @classmethod
+    def _from_pretrained(cls, *, model_id: str, **options: Any) -> Any:
+        """Return the model of a folder, or of an entry of the hub, which is downloaded. No code of it is run."""
+        folder = model_id if os.path.isdir(model_id) else snapshot_download(model_id, **options)
+        return load(folder)
