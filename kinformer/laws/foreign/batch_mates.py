@@ -1,0 +1,43 @@
+"""Law batch_mates: a row's logits do not depend on which other rows are in the batch."""
+
+from collections.abc import Iterator
+
+from torch import nn
+
+from kinformer.laws.foreign.support.black_box import BlackBox
+from kinformer.laws.foreign.support.differences import check_near, difference, find_shortest
+
+SAYS = "the logits of a row do not depend on the other rows in its batch"
+OVER = "module"
+LENGTH = 24
+
+
+def judge(box: BlackBox) -> Iterator[str]:
+    """Compare the rows of a batch with each row alone, and yield a sentence for each difference.
+
+    box: the model. It is tested in eval mode, and in train mode without dropout if it then draws no random numbers.
+    """
+    longest = min(LENGTH, box.longest)
+    yield from find_shortest(_check, box, longest, box.model, "")
+    trained = box.copy(box.dtype).train()
+    tokens = box.tokens(2, longest)
+    try:
+        is_random = difference(*(box.call(tokens, model=trained, seed=seed).logits for seed in (0, 1))).size > 0
+    except Exception:
+        return  # a model may need targets in train mode
+    if not is_random:
+        yield from find_shortest(_check, box, longest, trained, " in train mode")
+
+
+def _check(length: int, seed: int, box: BlackBox, model: nn.Module, mode: str) -> None:
+    tokens = box.tokens(3, length, seed)
+    whole = box.call(tokens, model=model).logits
+    for row in range(3):
+        check_near(
+            box.call(tokens[row : row + 1], model=model).logits,
+            whole[row : row + 1],
+            lambda largest, row=row: (
+                f"row {row} of 3 gives other logits{mode} than alone: they differ at position "
+                f"{largest.column} of {length} by {largest}; mix nothing across the batch"
+            ),
+        )

@@ -1,0 +1,26 @@
+"""Law runs: a plain call gives finite logits, and two equal calls give equal logits."""
+
+from collections.abc import Iterator
+
+from kinformer.laws.foreign.support.black_box import BlackBox
+from kinformer.laws.foreign.support.differences import difference
+
+SAYS = "a call gives finite logits, and the same call gives the same logits"
+OVER = "module"
+
+
+def judge(box: BlackBox) -> Iterator[str]:
+    """Call a model twice in eval mode, and yield a sentence if the logits are not finite or differ.
+
+    box: the model.
+    """
+    tokens = box.tokens(2, min(box.longest, 160))
+    first, second = box.call(tokens).logits, box.call(tokens, caching=bool(box.cache_name)).logits
+    if not first.isfinite().all():
+        yield f"{int((~first.isfinite()).sum())} of {first.numel()} logits of {tokens.shape[1]} tokens are NaN or infinite"
+        return
+    largest = difference(box.call(tokens).logits, first)
+    if largest.share > 1e-5:
+        yield f"the same call in eval mode gives logits that differ by {largest}; drop nothing and draw nothing in eval mode"
+    elif second.shape == first.shape and (largest := difference(second, first)).share > 1e-4:
+        yield f"a call that returns a cache gives logits that differ from a plain call's by {largest}"
