@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import torch
 
-from kinformer.laws.foreign.support.black_box import BlackBox
+from kinformer.laws.foreign.support.black_box import BlackBox, one_line
 from kinformer.laws.support.findings import Broken, Unjudged, findings
 
 SAYS = "logits in bfloat16 are finite and near those of float32"
@@ -31,8 +31,7 @@ def _check(box: BlackBox) -> None:
     try:
         low = box.call(tokens, model=low_model).logits.float()
     except Exception as error:
-        text = " ".join(str(error).split())
-        raise Broken(f"the model cannot be called in bfloat16: {type(error).__name__}: {text}") from error
+        raise Broken(f"the model cannot be called in bfloat16: {one_line(error)}") from error
     exact = box.call(tokens, model=low_model.float()).logits
     for name, logits in (("float32", exact), ("bfloat16", low)):
         if not logits.isfinite().all():

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kinformer.laws.foreign.support.black_box import BlackBox
+from kinformer.laws.foreign.support.black_box import BlackBox, one_line
 from kinformer.laws.foreign.support.differences import BOUND, Difference, difference, find_shortest
 from kinformer.laws.support.findings import Broken, Unjudged
 
@@ -28,6 +28,8 @@ def judge(box: BlackBox) -> Iterator[str]:
     sides = ["right"]
     if box.per_token and not box.is_seq2seq and (box.takes_positions or not box.why_not_causal):
         sides.append("left")
+    if box.longest <= PADS + 1:
+        raise Unjudged(f"the model takes rows of at most {box.longest} tokens")
     for side in sides:
         yield from find_shortest(_check, box, min(LENGTH, box.longest - PADS), side)
 
@@ -47,7 +49,12 @@ def _check(length: int, seed: int, box: BlackBox, side: str) -> None:
     alone = [_call(box, tokens[row : row + 1, :n], torch.ones(1, n, device=box.device)) for row, n in enumerate(lengths)]
     largest: list[tuple[Difference, int]] = []
     for way in ways:
-        logits = _call(box, padded, mask, **way)
+        try:
+            logits = _call(box, padded, mask, **way)
+        except Exception as error:
+            if largest:
+                continue
+            raise Broken(f"a call of {columns} columns with attention_mask fails: {one_line(error)}") from error
         differences = []
         for row, (start, n) in enumerate(zip(starts, lengths, strict=True)):
             mine = logits[row : row + 1]

@@ -36,7 +36,7 @@ def _check_tied(box: BlackBox) -> None:
         table = head = None
     wants = getattr(box.config, "tie_word_embeddings", False) and getattr(box.original, "_tied_weights_keys", None)
     if wants and isinstance(table, Tensor) and isinstance(head, Tensor) and table.shape == head.shape:
-        if table.data_ptr() != head.data_ptr():
+        if table.data_ptr() != head.data_ptr() and not _is_shared(box.original, head):
             raise Broken("config.tie_word_embeddings is true, but the embedding and the head are two weights")
     linears = [(name, part) for name, part in box.original.named_modules() if isinstance(part, nn.Linear)]
     for name, part in box.original.named_modules():
@@ -47,6 +47,12 @@ def _check_tied(box: BlackBox) -> None:
                     f"{name}.weight and {other}.weight are equal but are two weights, so a gradient step makes them "
                     "differ; assign the same Parameter to both"
                 )
+
+
+def _is_shared(model: nn.Module, weight: Tensor) -> bool:
+    """True if a weight has several names, as a head that is tied to the embedding of the decoder."""
+    names = [name for name, other in model.named_parameters(remove_duplicate=False) if other is weight]
+    return len(names) > 1
 
 
 def _check_groups(groups: list[list[str]], case: str, make: Callable[[], nn.Module]) -> None:

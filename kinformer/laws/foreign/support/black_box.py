@@ -26,11 +26,11 @@ LENGTHS = (
     "n_positions",
     "max_seq_len",
     "max_sequence_length",
-    "max_length",
-    "block_size",
     "context_length",
     "n_ctx",
+    "max_length",
     "max_len",
+    "block_size",
 )
 BIDIRECTIONAL = re.compile(r"bert|masked|mlm|encoder(?!decoder)|bidirectional|xlnet", re.IGNORECASE)
 LARGE = 20_000_000  # parameters; laws make fewer calls of a larger model
@@ -93,9 +93,15 @@ class BlackBox:
             )
         self._check_required()
         self.is_large = sum(parameter.numel() for parameter in model.parameters()) > LARGE
-        self.model, self.dtype = model, torch.float64
         self.longest = 0
-        self._prepare()
+        self.model, self.dtype, self.longest = self._prepare()
+        shorter = min(self.longest, 24)
+        try:
+            self.call(self.tokens(1, shorter))
+        except Exception as why:
+            raise CannotRun(
+                f"{self.name} cannot be called with rows of {shorter} tokens, only with {self.longest}: {one_line(why)}"
+            ) from why
 
     def _check_required(self) -> None:
         given = {self.tokens_name, *(self._first(SOURCES) if self.is_seq2seq else "",)}
@@ -112,42 +118,51 @@ class BlackBox:
                 f"{strange[0]} a default"
             )
 
-    def _prepare(self) -> None:
+    def _prepare(self) -> tuple[nn.Module, torch.dtype, int]:
+        """Return the copy to test, its precision, and the longest row that it takes."""
         error: Exception | None = None
+        lengths, best = self._lengths(), (self.original, torch.float64, 0)
         for dtype in (torch.float64, torch.float32):
             try:
-                self.model, self.dtype = self.copy(dtype), dtype
+                model = self.copy(dtype)
             except Exception as why:
-                raise CannotRun(f"{self.name} cannot be copied: {_one_line(why)}") from why
-            for length in self._lengths():
+                raise CannotRun(f"{self.name} cannot be copied: {one_line(why)}") from why
+            for length in lengths:
                 try:
-                    self.call(self.tokens(1, length))
+                    self.call(self.tokens(1, length), model=model)
                 except CannotRun:
                     raise
                 except Exception as why:  # too long, or no float64
                     error = why
                     continue
-                if dtype == torch.float64 and not self._masks_in_float64(length):
-                    break
-                self.longest = length
-                return
-        raise CannotRun(f"{self.name} cannot be called with tokens [B T]: {_one_line(error)}")
+                if dtype == torch.float32 or self._masks_in_float64(model, length):
+                    best = max(best, (model, dtype, length), key=lambda found: found[2])
+                break
+            if best[2] == lengths[0]:
+                break
+        if not best[2]:
+            raise CannotRun(f"{self.name} cannot be called with tokens [B T]: {one_line(error)}")
+        return best
 
-    def _masks_in_float64(self, length: int) -> bool:
+    def _masks_in_float64(self, model: nn.Module, length: int) -> bool:
         """False if padding gives NaN in float64: a mask of float64's smallest number is -inf in a float32 softmax."""
         if not self.takes_mask:
             return True
         mask = torch.ones(2, length, dtype=torch.long, device=self.device)
         mask[1, : length // 2] = 0
         tokens = self.tokens(2, length)
-        out = self.call(tokens, source=tokens, source_mask=mask) if self.is_seq2seq else self.call(tokens, mask=mask)
-        return bool(out.logits.isfinite().all())
+        source = {"source": tokens, "source_mask": mask} if self.is_seq2seq else {"mask": mask}
+        try:
+            return bool(self.call(tokens, **source, model=model).logits.isfinite().all())
+        except Exception:
+            return True  # the law `padding` reports it
 
     def _lengths(self) -> list[int]:
-        limits = [value for name in LENGTHS for owner in (self.config, self.original) if (value := _int(owner, name))]
-        limit = min(limits, default=LONG)
+        limits = (value for name in LENGTHS for owner in (self.config, self.original) if (value := _int(owner, name)))
+        limit = next(limits, LONG)
         tried = [LONG, 160, limit, limit - 1, limit - 2, limit - 4, 128, 96, 64, 48, 32, 24, 16, 12, 8, 4, 2]
-        return sorted({length for length in tried if 2 <= length <= limit}, reverse=True) or [2]
+        lengths = sorted({length for length in tried if 2 <= length <= min(limit, LONG)}, reverse=True)
+        return [*lengths, *([limit] if LONG < limit <= 2048 else [])]  # some models take rows of one length only
 
     def copy(self, dtype: torch.dtype | None = None, *, shaken: bool = True) -> nn.Module:
         """Return a copy of the model in eval mode, without dropout.
@@ -164,7 +179,7 @@ class BlackBox:
             devices = {parameter.device for parameter in model.parameters() if parameter.is_cuda}
             with torch.random.fork_rng(devices=list(devices)), torch.no_grad():
                 torch.manual_seed(0)
-                add_parameter_noise(model, SHAKE)
+                shake(model)
         return model if dtype is None else model.to(dtype)
 
     @property
@@ -239,6 +254,21 @@ class BlackBox:
         drawn = torch.randint(0, len(allowed), (rows, length), generator=generator)
         return torch.tensor(allowed)[drawn].to(self.device)
 
+    def draws(self, model: nn.Module) -> bool:
+        """Return True if a call of a model draws random numbers.
+
+        model: a copy of the model.
+        """
+        states: list[Tensor] = []
+        hooks = [model.register_forward_pre_hook(lambda *_: states.append(torch.get_rng_state()))]
+        hooks.append(model.register_forward_hook(lambda *_: states.append(torch.get_rng_state())))
+        try:
+            self.call(self.tokens(2, min(8, self.longest)), model=model)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return not torch.equal(states[0], states[-1])
+
     def call(
         self,
         tokens: Tensor,
@@ -251,7 +281,6 @@ class BlackBox:
         source_mask: Tensor | None = None,
         model: nn.Module | None = None,
         gradients: bool = False,
-        seed: int = 0,
     ) -> BoxOutput:
         """Call the model.
 
@@ -264,7 +293,6 @@ class BlackBox:
         source_mask: as `mask`, for the source.
         model: another copy of the model to call.
         gradients: if true, gradients can be computed.
-        seed: seed of PyTorch's generator, for models that draw random numbers.
         """
         arguments: dict[str, Any] = {self.tokens_name: tokens}
         if self.is_seq2seq:
@@ -282,7 +310,7 @@ class BlackBox:
             positional = ()
         with torch.set_grad_enabled(gradients), warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
             warnings.simplefilter("ignore")
-            torch.manual_seed(seed)
+            torch.manual_seed(0)
             output = (self.model if model is None else model)(*positional, **arguments)
         return BoxOutput(self._logits(output, tokens.shape[1]), self._cache(output))
 
@@ -302,6 +330,18 @@ class BlackBox:
         if cache is None and isinstance(output, tuple) and len(output) > 1 and not hasattr(output, "_fields"):
             cache = output[1]
         return cache
+
+
+def shake(model: nn.Module) -> None:
+    """Add noise to the weights of a model, in place.
+
+    model: the model. Frozen weights, and weights that are not saved, stay: they are computed, such as sinusoids. If all
+        weights are frozen, all get noise.
+    """
+    unsaved = [re.compile(name) for name in getattr(model, "_keys_to_ignore_on_save", None) or ()]
+    parameters = [p for name, p in model.named_parameters() if not any(key.search(name) for key in unsaved)]
+    trained = [p for p in parameters if p.requires_grad] or parameters
+    add_parameter_noise(nn.ParameterList(trained), SHAKE)
 
 
 def vocabulary(model: Any) -> int | None:
@@ -352,6 +392,7 @@ def _field(output: Any, name: str) -> Any:
     return output.get(name) if isinstance(output, Mapping) else getattr(output, name, None)
 
 
-def _one_line(error: BaseException | None) -> str:
+def one_line(error: BaseException | None) -> str:
+    """Return the class and text of an error in one line of at most 300 characters or so."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text if len(text) < 300 else text[:300] + ' ...'}"

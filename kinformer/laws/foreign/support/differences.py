@@ -12,7 +12,7 @@ from kinformer.laws.foreign.support.black_box import BlackBox
 from kinformer.laws.support.findings import Broken, findings
 
 BOUND = 1e-4  # largest difference, as a share of the spread: a model may compute some steps in float32
-SEARCH = 8.0  # seconds for finding a smaller example
+SEARCH = 4.0  # seconds for finding a smaller example
 
 
 class Difference(NamedTuple):

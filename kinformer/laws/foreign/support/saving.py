@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from kinformer.laws.foreign.support.black_box import BlackBox
+from kinformer.laws.foreign.support.black_box import BlackBox, one_line
 from kinformer.laws.support.findings import Broken
 
 
@@ -27,9 +27,8 @@ def save_and_load(box: BlackBox) -> nn.Module:
             warnings.simplefilter("ignore")
             loaded = _through_a_folder(box) if hasattr(box.model, "save_pretrained") else _through_numbers(box)
     except Exception as error:
-        text = " ".join(str(error).split())
-        raise Broken(f"the model cannot be saved and loaded: {type(error).__name__}: {text}") from error
-    return loaded.to(box.device).eval()
+        raise Broken(f"the model cannot be saved and loaded: {one_line(error)}") from error
+    return loaded.to(box.device, box.dtype).eval()
 
 
 def _through_a_folder(box: BlackBox) -> nn.Module:
