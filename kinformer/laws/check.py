@@ -16,7 +16,7 @@ from kinformer.core.example import Example
 from kinformer.core.keyword_hints import hint_keywords
 from kinformer.core.missing_path import refuse_long_paths
 from kinformer.core.quote import quote
-from kinformer.laws.foreign.support.black_box import TokenFunction
+from kinformer.laws.foreign.support.vocabulary import TokenFunction
 from kinformer.laws.support.parts_file import read_parts
 from kinformer.laws.support.verdicts import JudgedPart, Verdict, laws, laws_of, unjudged_kind, verdict
 

@@ -43,6 +43,6 @@ def _check(box: BlackBox) -> None:
     for part, where in ((errors, f"{length} tokens"), (errors[:, -max(1, length // QUARTER) :], "the last quarter")):
         if float(part.median()) > MOST:
             raise Broken(
-                f"in bfloat16, the median error over {where} is {float(part.median()):.2g} of the spread of the logits, "
-                f"expected at most {MOST}"
+                f"in bfloat16, the median error over {where} is {float(part.median()):.2g} of the logits' "
+                f"spread, expected at most {MOST}"
             )

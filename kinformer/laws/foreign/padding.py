@@ -46,7 +46,9 @@ def _check(length: int, seed: int, box: BlackBox, side: str) -> None:
     ways: list[dict[str, Any]] = [{}]
     if box.takes_positions:
         ways.append({"position_ids": (mask.cumsum(-1) - 1).clamp(min=0)})
-    alone = [_call(box, tokens[row : row + 1, :n], torch.ones(1, n, device=box.device)) for row, n in enumerate(lengths)]
+    alone = [
+        _call(box, tokens[row : row + 1, :n], torch.ones(1, n, device=box.device)) for row, n in enumerate(lengths)
+    ]
     largest: list[tuple[Difference, int]] = []
     for way in ways:
         try:
@@ -58,7 +60,9 @@ def _check(length: int, seed: int, box: BlackBox, side: str) -> None:
         differences = []
         for row, (start, n) in enumerate(zip(starts, lengths, strict=True)):
             mine = logits[row : row + 1]
-            differences.append((difference(mine[:, start : start + n] if _is_per_token(box) else mine, alone[row]), row))
+            differences.append(
+                (difference(mine[:, start : start + n] if _is_per_token(box) else mine, alone[row]), row)
+            )
         largest.append(max(differences, key=lambda pair: pair[0].size))
     worst, row = min(largest, key=lambda pair: pair[0].size)
     if worst.share > BOUND:
@@ -77,5 +81,7 @@ def _is_per_token(box: BlackBox) -> bool:
 def _call(box: BlackBox, tokens: Tensor, mask: Tensor, **way: Any) -> Tensor:
     mask = mask.long()
     if box.is_seq2seq:
-        return box.call(box.tokens(len(tokens), 4, 7)[:1].expand(len(tokens), -1), source=tokens, source_mask=mask).logits
+        return box.call(
+            box.tokens(len(tokens), 4, 7)[:1].expand(len(tokens), -1), source=tokens, source_mask=mask
+        ).logits
     return box.call(tokens, mask=mask, **way).logits

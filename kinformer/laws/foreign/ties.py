@@ -22,7 +22,10 @@ def judge(box: BlackBox) -> Iterator[str]:
     groups = tied_names(box.original)
     if not groups:
         raise Unjudged("no weights are tied")
-    for case, make in (("a change of precision", lambda: box.model), ("saving and loading", lambda: save_and_load(box))):
+    for case, make in (
+        ("a change of precision", lambda: box.model),
+        ("saving and loading", lambda: save_and_load(box)),
+    ):
         yield from findings(_check_groups, groups, case, make)
     yield from findings(_check_step, box, groups)
 

@@ -29,7 +29,8 @@ from kinformer.core.residual_block import Join, ResidualBlock
 from kinformer.core.score import Score
 from kinformer.core.shorten import Shorten
 from kinformer.core.task import Task
-from kinformer.laws.foreign.support.black_box import BlackBox, TokenFunction, vocabulary
+from kinformer.laws.foreign.support.black_box import BlackBox
+from kinformer.laws.foreign.support.vocabulary import TokenFunction, vocabulary
 from kinformer.laws.pattern import matrix
 from kinformer.laws.support.input_batch import vary_rows
 from kinformer.laws.support.subject import Subject, TrainingSubject

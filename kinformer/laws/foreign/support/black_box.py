@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from kinformer.core.parameter_noise import add_parameter_noise
+from kinformer.laws.foreign.support.vocabulary import count_of, vocabulary
 
 LONG = 300  # tokens: bfloat16 cannot count beyond 256
 SHAKE = 0.1  # standard deviation of the noise on weights, as a share of the weights' own
@@ -20,7 +21,6 @@ SOURCES = ("input_ids", "source", "src", "source_ids")
 TARGETS = ("decoder_input_ids", "target", "tgt", "target_ids")
 CACHES = ("past_key_values", "cache_params", "past_key_value", "past", "layer_past", "kv_cache", "cache", "state")
 LOGITS = ("logits", "prediction_logits", "last_hidden_state", "y")
-SIZES = ("vocab_size", "n_vocab", "vocab", "num_tokens", "n_tokens", "entity_vocab_size")
 LENGTHS = (
     "max_position_embeddings",
     "n_positions",
@@ -51,22 +51,6 @@ class BoxOutput(NamedTuple):
     cache: Any = None
 
 
-class TokenFunction(nn.Module):
-    """A function of tokens as a module.
-
-    function: the function. The module whose method it is, if any, is a submodule.
-    """
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.forward = function
-        self.owner = getattr(function, "__self__", None)
-        self.size_of_vocabulary = vocabulary(function)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "TokenFunction":
-        return TokenFunction(copy.deepcopy(self.forward, memo))
-
-
 class BlackBox:
     """A model of any library, prepared for the laws: a copy with noise on its weights, in eval mode, without dropout.
 
@@ -85,12 +69,13 @@ class BlackBox:
         self.is_seq2seq = "decoder_input_ids" in self.names or (
             any(name in self.names for name in TARGETS) and any(name in self.names for name in SOURCES)
         )
-        self.vocab = vocabulary(model)
-        if self.vocab is None:
+        vocab = vocabulary(model)
+        if vocab is None:
             raise CannotRun(
                 f"{self.name} has no vocabulary: got no vocab_size in its config and no nn.Embedding. Set the "
                 "attribute vocab_size of the model"
             )
+        self.vocab: int = vocab
         self._check_required()
         self.is_large = sum(parameter.numel() for parameter in model.parameters()) > LARGE
         self.longest = 0
@@ -151,14 +136,16 @@ class BlackBox:
         mask = torch.ones(2, length, dtype=torch.long, device=self.device)
         mask[1, : length // 2] = 0
         tokens = self.tokens(2, length)
-        source = {"source": tokens, "source_mask": mask} if self.is_seq2seq else {"mask": mask}
+        source: dict[str, Any] = {"source": tokens, "source_mask": mask} if self.is_seq2seq else {"mask": mask}
         try:
             return bool(self.call(tokens, **source, model=model).logits.isfinite().all())
         except Exception:
             return True  # the law `padding` reports it
 
     def _lengths(self) -> list[int]:
-        limits = (value for name in LENGTHS for owner in (self.config, self.original) if (value := _int(owner, name)))
+        limits = (
+            value for name in LENGTHS for owner in (self.config, self.original) if (value := count_of(owner, name))
+        )
         limit = next(limits, LONG)
         tried = [LONG, 160, limit, limit - 1, limit - 2, limit - 4, 128, 96, 64, 48, 32, 24, 16, 12, 8, 4, 2]
         lengths = sorted({length for length in tried if 2 <= length <= min(limit, LONG)}, reverse=True)
@@ -222,15 +209,18 @@ class BlackBox:
             return "the model gives one vector for a row"
         if self.is_seq2seq:
             return ""
-        if isinstance(getattr(self.config, "is_decoder", None), bool) and BIDIRECTIONAL.search(self.name):
-            return "" if self.config.is_decoder else "the config says is_decoder=False"
+        is_decoder = getattr(self.config, "is_decoder", None)
+        if isinstance(is_decoder, bool) and BIDIRECTIONAL.search(self.name):
+            return "" if is_decoder else "the config says is_decoder=False"
         if not self.cache_name and BIDIRECTIONAL.search(self.name):
             return f"a {self.name} may read later tokens; if it must not, set is_causal = True on its class"
         if self.cache_name or getattr(self.original, "can_generate", lambda: False)():
             return ""
         if self.call(self.tokens(1, 2)).logits.shape[-1] >= self.vocab:
             return ""
-        return "its outputs are no logits of the vocabulary; if it must not read ahead, set is_causal = True on its class"
+        return (
+            "its outputs are no logits of the vocabulary; if it must not read ahead, set is_causal = True on its class"
+        )
 
     @property
     def device(self) -> torch.device:
@@ -240,16 +230,16 @@ class BlackBox:
     @property
     def pad(self) -> int | None:
         """Token at padding, from the config; None if it names none."""
-        return _int(self.config, "pad_token_id", zero=True)
+        return count_of(self.config, "pad_token_id", 0)
 
     def tokens(self, rows: int, length: int, seed: int = 0) -> Tensor:
         """Return random tokens [B T] without special tokens, such as the padding."""
         special = {
             value
             for name in ("pad", "eos", "bos", "sep", "cls", "mask", "unk", "decoder_start")
-            if (value := _int(self.config, f"{name}_token_id", zero=True)) is not None
+            if (value := count_of(self.config, f"{name}_token_id", 0)) is not None
         }
-        allowed = [token for token in range(min(self.vocab or 0, 5000)) if token not in special] or [0]
+        allowed = [token for token in range(min(self.vocab, 5000)) if token not in special] or [0]
         generator = torch.Generator().manual_seed(seed)
         drawn = torch.randint(0, len(allowed), (rows, length), generator=generator)
         return torch.tensor(allowed)[drawn].to(self.device)
@@ -281,6 +271,7 @@ class BlackBox:
         source_mask: Tensor | None = None,
         model: nn.Module | None = None,
         gradients: bool = False,
+        seed: int = 0,
     ) -> BoxOutput:
         """Call the model.
 
@@ -293,12 +284,13 @@ class BlackBox:
         source_mask: as `mask`, for the source.
         model: another copy of the model to call.
         gradients: if true, gradients can be computed.
+        seed: seed of PyTorch's generator, for models that draw random numbers.
         """
         arguments: dict[str, Any] = {self.tokens_name: tokens}
         if self.is_seq2seq:
             fixed = self.tokens(1, min(7, max(2, self.longest)), 99).expand(len(tokens), -1)
             arguments[self._first(SOURCES)] = fixed if source is None else source
-            optional = {"attention_mask": source_mask, "decoder_attention_mask": mask}
+            optional: dict[str, Any] = {"attention_mask": source_mask, "decoder_attention_mask": mask}
         else:
             optional = {"attention_mask": mask, "position_ids": position_ids}
         optional[self.cache_name] = cache
@@ -310,7 +302,7 @@ class BlackBox:
             positional = ()
         with torch.set_grad_enabled(gradients), warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
             warnings.simplefilter("ignore")
-            torch.manual_seed(0)
+            torch.manual_seed(seed)
             output = (self.model if model is None else model)(*positional, **arguments)
         return BoxOutput(self._logits(output, tokens.shape[1]), self._cache(output))
 
@@ -344,35 +336,6 @@ def shake(model: nn.Module) -> None:
     add_parameter_noise(nn.ParameterList(trained), SHAKE)
 
 
-def vocabulary(model: Any) -> int | None:
-    """Return the number of tokens of a model: from its attributes or config, or from its first nn.Embedding.
-
-    model: a module, or a function of tokens that is a method of a module or refers to one.
-    """
-    if not isinstance(model, nn.Module):
-        cells = [cell.cell_contents for cell in getattr(model, "__closure__", None) or ()]
-        owners = [model, getattr(model, "__self__", None), *cells]
-    else:
-        owners = [model, getattr(model, "config", None), getattr(model, "size_of_vocabulary", None)]
-        owners += [_text_config(model)]
-    for owner in owners:
-        if isinstance(owner, int):
-            return owner
-        size = next((value for name in SIZES if (value := _int(owner, name))), None)
-        if size is None and isinstance(owner, nn.Module):
-            tables = (module for module in owner.modules() if isinstance(module, nn.Embedding))
-            size = next((table.num_embeddings for table in tables), None) if owner is not model else None
-        if size is not None:
-            return size
-    tables = (module for module in model.modules() if isinstance(module, nn.Embedding)) if hasattr(model, "modules") else ()
-    return next((table.num_embeddings for table in tables), None)
-
-
-def _text_config(model: nn.Module) -> Any:
-    get = getattr(getattr(model, "config", None), "get_text_config", None)
-    return get() if callable(get) else None
-
-
 def _forward_names(model: nn.Module) -> list[str]:
     parameters = inspect.signature(model.forward).parameters.values()
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -380,12 +343,6 @@ def _forward_names(model: nn.Module) -> list[str]:
     if not names:
         raise CannotRun(f"{type(model).__name__}.forward has no argument for tokens")
     return names
-
-
-def _int(owner: Any, name: str, zero: bool = False) -> int | None:
-    value = owner.get(name) if isinstance(owner, Mapping) else getattr(owner, name, None)
-    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= (0 if zero else 1)
-    return value if is_count else None
 
 
 def _field(output: Any, name: str) -> Any:

@@ -65,7 +65,7 @@ def quiet_transformers() -> Iterator[None]:
         yield
         return
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity(logging.CRITICAL)
+    logging.set_verbosity(50)  # critical
     logging.disable_progress_bar()
     try:
         yield
