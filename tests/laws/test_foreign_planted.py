@@ -240,7 +240,7 @@ def test_a_function_of_tokens_is_tested() -> None:
     (verdict,) = kf.check(ahead, law="peek")
     assert verdict.end == "broken" and "reads ahead: changing token 1 of 2" in verdict.text
     with pytest.raises(ValueError, match="has no vocabulary: .* Set the attribute vocab_size of the model"):
-        kf.check(lambda tokens: tokens)
+        kf.check(lambda tokens: tokens[..., None].float())
 
 
 class NeedsMore(nn.Module):

@@ -328,12 +328,16 @@ def shake(model: nn.Module) -> None:
     """Add noise to the weights of a model, in place.
 
     model: the model. Frozen weights, and weights that are not saved, stay: they are computed, such as sinusoids. If all
-        weights are frozen, all get noise.
+        weights are frozen, all get noise. The row of an embedding for padding stays, because no training changes it.
     """
     unsaved = [re.compile(name) for name in getattr(model, "_keys_to_ignore_on_save", None) or ()]
     parameters = [p for name, p in model.named_parameters() if not any(key.search(name) for key in unsaved)]
     trained = [p for p in parameters if p.requires_grad] or parameters
+    tables = [part for part in model.modules() if isinstance(part, nn.Embedding) and part.padding_idx is not None]
+    rows = [table.weight[table.padding_idx].clone() for table in tables]
     add_parameter_noise(nn.ParameterList(trained), SHAKE)
+    for table, row in zip(tables, rows, strict=True):
+        table.weight[table.padding_idx] = row
 
 
 def _forward_names(model: nn.Module) -> list[str]:
