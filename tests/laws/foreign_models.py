@@ -222,7 +222,8 @@ MORE: dict[str, tuple[str, dict[str, Any]]] = {
     "yoso": ("MaskedLM", SIZES | {"use_expectation": True}),
 }
 SCAN = "fault: the scan of a chunk of several tokens starts from zero, and not from the cached recurrent state"
-OLD_MASK = "fault: it takes a mask of -10000 at padding, but gets the smallest number of the dtype"
+NO_MASK = "fault: it expects -10000 at padding, but gets the mask of ones and zeros, so it masks nothing"
+BLOCKS = "property: scores are approximated by means over blocks of 32 columns, which padding on the left moves"
 TOP = "fault: with two heads of the indexer, many scores are 0; top-k breaks these ties by the number of columns"
 BREAKS: dict[str, dict[str, str]] = {
     "convbert": {"padding": "property: its convolutions read the columns of padding"},
@@ -235,7 +236,7 @@ BREAKS: dict[str, dict[str, str]] = {
     "funnel": {"padding": "property: pooling merges a real token with padding"},
     "jamba": {"chunk": SCAN},
     "mamba": {"chunk": SCAN},
-    "mra": {"dtype": "limit: its attention computes in float32, and the output is not cast back", "padding": OLD_MASK},
+    "mra": {"dtype": "limit: its attention computes in float32, and the output is not cast back", "padding": BLOCKS},
     "prophetnet": {
         "chunk": "fault: relative positions of the predicting stream are laid out as [head, token], but its buckets as "
         "[token, head], so that they mix with the length of the row"
@@ -254,7 +255,7 @@ BREAKS: dict[str, dict[str, str]] = {
     "switch_transformers": {
         "chunk": "property: each expert takes a limited number of a row's tokens and drops the rest"
     },
-    "yoso": {"padding": OLD_MASK},
+    "yoso": {"padding": NO_MASK},
 }
 
 

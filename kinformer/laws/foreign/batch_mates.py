@@ -14,7 +14,7 @@ LENGTH = 24
 
 
 def judge(box: BlackBox) -> Iterator[str]:
-    """Compare the rows of a batch with each row alone, and yield a sentence for each difference.
+    """Compare rows in one batch with rows in batches of one, and yield a sentence for each difference.
 
     box: the model. It is tested in eval mode, and in train mode without dropout if it then draws no random numbers.
     """
@@ -37,7 +37,7 @@ def _check(length: int, seed: int, box: BlackBox, model: nn.Module, mode: str) -
         alone,
         whole,
         lambda largest: (
-            f"row {largest.row} of 3 gives other logits{mode} than alone: they differ at position "
+            f"row {largest.row} of 3 gives other logits{mode} than in a batch of one: they differ at position "
             f"{largest.column} of {length} by {largest}; mix nothing across the batch"
         ),
     )

@@ -1,4 +1,4 @@
-"""Law dtype: logits in bfloat16 are finite and stay near those of float32."""
+"""Law dtype: logits in bfloat16 are finite and stay near the logits of float32."""
 
 from collections.abc import Iterator
 
@@ -7,16 +7,16 @@ import torch
 from kinformer.laws.foreign.support.black_box import BlackBox, one_line
 from kinformer.laws.support.findings import Broken, Unjudged, findings
 
-SAYS = "logits in bfloat16 are finite and near those of float32"
+SAYS = "logits in bfloat16 are finite and near the logits of float32"
 OVER = "module"
 MOST = 0.25  # largest median error of a token, as a share of the spread of its logits; a sound model has about 0.02
 QUARTER = 4
 
 
 def judge(box: BlackBox) -> Iterator[str]:
-    """Compare logits in bfloat16 with float32, from the same rounded weights, and yield a sentence if they differ.
+    """Compare logits in bfloat16 with float32, and yield a sentence if they differ.
 
-    box: the model. The error is the median over tokens, because rounding may flip a hard choice for a few tokens. It is
+    box: the model. Both precisions have the same rounded weights. The error is the median over tokens, because rounding may flip a hard choice for a few tokens. It is
         also computed over the last quarter of the row, where positions are large.
     """
     if not any(parameter.is_floating_point() for parameter in box.original.parameters()):

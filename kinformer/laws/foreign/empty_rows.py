@@ -15,7 +15,7 @@ LENGTH = 9
 
 
 def judge(box: BlackBox) -> Iterator[str]:
-    """Call a model with a row that is all padding, and yield a sentence if other rows or gradients are not finite.
+    """Call a model with a row of padding only, and yield a sentence for each NaN or infinite number.
 
     box: the model. The loss is of the real tokens of the other rows.
     """

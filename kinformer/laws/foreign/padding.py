@@ -17,7 +17,7 @@ PADS = 5
 
 
 def judge(box: BlackBox) -> Iterator[str]:
-    """Compare rows with padding on either side with the rows alone, and yield a sentence for each difference.
+    """Compare padded rows with rows without padding, and yield a sentence for each difference.
 
     box: the model. If it takes position_ids, it may need them with padding on the left: then each row counts its real
         tokens from 0, as `generate` of transformers does. Encoders without position_ids are tested with padding on the

@@ -1,4 +1,4 @@
-"""Law ties: tied weights stay one weight after a change of precision, saving and loading, and a gradient step."""
+"""Law ties: tied weights stay one weight after saving and loading, and after a gradient step."""
 
 from collections.abc import Callable, Iterator
 

@@ -52,9 +52,9 @@ class BoxOutput(NamedTuple):
 
 
 class BlackBox:
-    """A model of any library, prepared for the laws: a copy with noise on its weights, in eval mode, without dropout.
+    """A copy of a model of any library for the laws, with noise on its weights and without dropout.
 
-    The copy has float64 weights if the model can be called with them, else float32. The given model is not changed.
+    The copy is in eval mode. It has float64 weights if the model can be called with them, else float32. The given model is not changed.
 
     model: the module. Its `forward` takes tokens [B T], and gives logits as a tensor, in a tuple, or as `.logits`.
     make: function that builds a fresh model of this kind.
@@ -99,7 +99,7 @@ class BlackBox:
         ]
         if strange:
             raise CannotRun(
-                f"{self.name}.forward needs {strange[0]} besides tokens: expected a model of tokens alone. Give "
+                f"{self.name}.forward needs {strange[0]} besides tokens: expected a model that takes only tokens. Give "
                 f"{strange[0]} a default"
             )
 
@@ -171,7 +171,7 @@ class BlackBox:
 
     @property
     def tokens_name(self) -> str:
-        """Name of the argument of `forward` that takes the tokens; for an encoder-decoder, those of the decoder."""
+        """Name of the argument of `forward` that takes the tokens, of the decoder if there is one."""
         return self._first(TARGETS if self.is_seq2seq else TOKENS) or next(iter(self.names))
 
     def _first(self, candidates: tuple[str, ...]) -> str:
@@ -200,7 +200,7 @@ class BlackBox:
 
     @cached_property
     def why_not_causal(self) -> str:
-        """Why the model may read later tokens; "" if it must not."""
+        """Reason why the model may read later tokens; "" if it must not."""
         for owner in (self.original, self.config):
             declared = getattr(owner, "is_causal", getattr(owner, "causal", None))
             if isinstance(declared, bool):
@@ -275,7 +275,7 @@ class BlackBox:
     ) -> BoxOutput:
         """Call the model.
 
-        tokens: tokens [B T]; those of the decoder for an encoder-decoder.
+        tokens: tokens [B T], for the decoder if there is one.
         mask: 1 at tokens, 0 at padding [B S]; with a cache, S counts its columns too.
         position_ids: positions [B T]; None for those that the model derives.
         cache: the cache of an earlier call.

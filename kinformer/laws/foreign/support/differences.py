@@ -19,7 +19,8 @@ class Difference(NamedTuple):
     """The largest difference between two tensors of logits [B T V].
 
     size: the largest absolute difference; infinite if a number is NaN.
-    row, column: where it is.
+    row: its row.
+    column: its position in the row.
     spread: standard deviation of the expected logits.
     """
 

@@ -17,8 +17,8 @@ from kinformer.laws.support.findings import Broken
 def save_and_load(box: BlackBox) -> nn.Module:
     """Return the model of a black box after saving and loading.
 
-    box: the model. A model of transformers is saved as a folder. Of any other module, the `state_dict` is loaded into a
-        fresh module.
+    box: the model. A model of transformers is saved as a folder. For any other module, a fresh module loads the
+        `state_dict`.
 
     Errors: Broken if the model cannot be saved or loaded.
     """

@@ -26,7 +26,9 @@ class TokenFunction(nn.Module):
 
 
 def vocabulary(model: Any) -> int | None:
-    """Return the number of tokens of a model: from its attributes or config, or from its first nn.Embedding.
+    """Return the number of different tokens that a model takes, or None if it is unknown.
+
+    It comes from an attribute, from the config or from the first nn.Embedding.
 
     model: a module, or a function of tokens that is a method of a module or refers to one.
     """
