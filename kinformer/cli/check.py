@@ -13,8 +13,8 @@ def check(
         str,
         typer.Argument(
             help="Python file with a tuple EXAMPLES of functions that build your parts; file.py:Name for one of the "
-            "parts, or for any torch.nn.Module of tokens; the folder of a trained model; or hf:FOLDER, a folder of "
-            "transformers."
+            "parts; or the folder of a trained model. Models of other libraries: file.py:Class for a torch.nn.Module "
+            "of tokens, hf:FOLDER for a folder of transformers."
         ),
     ],
     law: Annotated[

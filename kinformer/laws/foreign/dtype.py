@@ -16,8 +16,8 @@ QUARTER = 4
 def judge(box: BlackBox) -> Iterator[str]:
     """Compare logits in bfloat16 with float32, and yield a sentence if they differ.
 
-    box: the model. Both precisions have the same rounded weights. The error is the median over tokens, because rounding may flip a hard choice for a few tokens. It is
-        also computed over the last quarter of the row, where positions are large.
+    box: the model. Both precisions have the same rounded weights. The error is the median over tokens, because rounding
+        may flip a hard choice for a few tokens. The last quarter of the row, with large positions, is also tested.
     """
     if not any(parameter.is_floating_point() for parameter in box.original.parameters()):
         raise Unjudged("the model has no parameters")

@@ -54,7 +54,8 @@ class BoxOutput(NamedTuple):
 class BlackBox:
     """A copy of a model of any library for the laws, with noise on its weights and without dropout.
 
-    The copy is in eval mode. It has float64 weights if the model can be called with them, else float32. The given model is not changed.
+    The copy is in eval mode. It has float64 weights if the model can be called with them, else float32. The given model
+    is not changed.
 
     model: the module. Its `forward` takes tokens [B T], and gives logits as a tensor, in a tuple, or as `.logits`.
     make: function that builds a fresh model of this kind.
