@@ -40,8 +40,8 @@ def check(part_or_path: Any, *, law: str | Sequence[str] | None = None) -> list[
     law: name of a law, or several names; by default all laws.
 
     The law `runs` (a plain call works) comes first. If the part breaks it, no other law is tested.
-    Errors: ValueError in one line if a law does not exist, if the parts of the file cannot be read, or if a model of
-    another library cannot be called with tokens.
+    Errors: ValueError in one line if a law does not exist, or if the parts of the file cannot be read. ValueError also
+    for a model of another library that cannot be called with tokens.
     """
     chosen = (law,) if isinstance(law, str) else tuple(law or ())
     check_law_names(chosen)

@@ -1,6 +1,7 @@
 """Saving and loading of a model of any library, and the weights that share memory."""
 
 import io
+import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -59,9 +60,8 @@ def _through_numbers(box: BlackBox) -> nn.Module:
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
     """Switch off the progress bars and messages of transformers in a `with` block."""
-    try:
-        from transformers.utils import logging
-    except ImportError:
+    logging: Any = sys.modules.get("transformers.utils.logging")  # a model of transformers has imported it
+    if logging is None:
         yield
         return
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
