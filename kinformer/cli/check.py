@@ -13,7 +13,8 @@ def check(
         str,
         typer.Argument(
             help="Python file with a tuple EXAMPLES of functions that build your parts; file.py:Name for one of the "
-            "parts; or the folder of a trained model."
+            "parts; or the folder of a trained model. Models of other libraries: file.py:Class for a torch.nn.Module "
+            "of tokens, hf:FOLDER for a folder of transformers."
         ),
     ],
     law: Annotated[
@@ -37,6 +38,9 @@ def check(
         kinformer check mine.py:MyPattern --law padding --out runs/check
         # A trained model: nothing peeks, and decoding gives what a whole pass gives
         kinformer check runs/llama
+        # A model of transformers, or any torch.nn.Module that maps tokens to logits
+        kinformer check hf:models/gpt2
+        kinformer check model.py:MyLM --law peek
 
     A part is a building block of models, and a member is a named model. A law is a property that every part of some
     kinds should have, such as that padding changes no output. The file has a tuple EXAMPLES of functions that build the

@@ -16,8 +16,9 @@ from kinformer.core.example import Example
 from kinformer.core.keyword_hints import hint_keywords
 from kinformer.core.missing_path import refuse_long_paths
 from kinformer.core.quote import quote
+from kinformer.laws.foreign.support.vocabulary import TokenFunction
 from kinformer.laws.support.parts_file import read_parts
-from kinformer.laws.support.verdicts import JudgedPart, Verdict, laws, unjudged_kind, verdict
+from kinformer.laws.support.verdicts import JudgedPart, Verdict, laws, laws_of, unjudged_kind, verdict
 
 
 @hint_keywords
@@ -32,32 +33,61 @@ def check(part_or_path: Any, *, law: str | Sequence[str] | None = None) -> list[
         for verdict in check(MyPattern(3)):
             print(verdict.end, verdict.law, verdict.text)
 
-    part_or_path: a part, a function or class that makes one, an `Example`, the module of an executor (a way to compute
+    part_or_path: a part, a model of tokens of any library (a torch.nn.Module, a model of transformers, or a function of
+        tokens), a function or class that makes one, an `Example`, the module of an executor (a way to compute
         attention), or a path. The path names a file with EXAMPLES ("mine.py", or "mine.py:Name" for one of its parts),
-        or the folder of a trained model.
+        the folder of a trained model, or "hf:FOLDER", a folder of transformers.
     law: name of a law, or several names; by default all laws.
 
     The law `runs` (a plain call works) comes first. If the part breaks it, no other law is tested.
-    Errors: ValueError in one line if a law does not exist, or if the parts of the file cannot be read.
+    Errors: ValueError in one line if a law does not exist, or if the parts of the file cannot be read. ValueError also
+    for a model of another library that cannot be called with tokens.
     """
     chosen = (law,) if isinstance(law, str) else tuple(law or ())
-    for name in chosen:
-        if name not in laws():
-            raise ValueError(f"there is no law {quote(name)}{suggest_names(name, laws())}")
+    check_law_names(chosen)
     if isinstance(part_or_path, str | Path):
         parts_file = read_parts(str(part_or_path))
         return list(verdicts(parts_file.examples, parts_file.laws_to_test(chosen)))
-    return list(verdicts((_make_judged(part_or_path),), chosen or tuple(laws())))
+    part = _make_judged(part_or_path)
+    if part.is_foreign:
+        check_law_names(chosen, part)
+    return list(verdicts((part,), chosen or tuple(laws_of(part))))
+
+
+def check_law_names(names: Sequence[str], part: JudgedPart | None = None) -> None:
+    """Check that laws exist.
+
+    names: names of laws.
+    part: the part to test, whose laws are meant; None for all laws.
+
+    Errors: ValueError in one line.
+    """
+    known = laws() | laws("foreign") if part is None else laws_of(part)
+    for name in names:
+        if name not in known:
+            of = "" if part is None else f" for a {part.name}, a model of another library"
+            raise ValueError(f"there is no law {quote(name)}{of}{suggest_names(name, known)}")
 
 
 def _make_judged(part: Any) -> JudgedPart:
     if isinstance(part, ModuleType):
         return JudgedPart(part.__name__, lambda: part)
+    if inspect.isroutine(part) and _takes_tokens(part):
+        return JudgedPart(getattr(part, "__name__", "function"), lambda: copy.deepcopy(TokenFunction(part)))
     if not isinstance(part, Example) and not inspect.isroutine(part) and not inspect.isclass(part):
         # a law may change its part, so it gets a copy
         return JudgedPart(type(part).__name__, lambda: copy.deepcopy(part))
     example = Example.from_entry(part)
     return JudgedPart.from_example(getattr(part, "__name__", "it"), example)
+
+
+def _takes_tokens(function: Any) -> bool:
+    """Return True for a function with an argument; a function that makes a part has none."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:
+        return False
+    return any(parameter.default is parameter.empty and parameter.kind <= 1 for parameter in parameters)
 
 
 class TimeIsUp(BaseException):
@@ -82,7 +112,6 @@ def verdicts(
 
     A law that applies to none of the parts has no verdict. If the law `runs` fails, no further law is tested.
     """
-    known_laws = laws()
     any_verdict = False
     for name in names:
         of_examples: list[Verdict] = []
@@ -92,7 +121,8 @@ def verdicts(
             begin = monotonic()
             try:
                 with limit_time(left):
-                    answer = verdict(name, known_laws[name], example)
+                    law = laws_of(example).get(name)
+                    answer = None if law is None else verdict(name, law, example)
             except TimeIsUp:
                 text = f"no answer in {limit:g} s; use a smaller example (width 16, 2 heads), or a larger --seconds"
                 answer = Verdict(name, example.name, "slow", text)
@@ -105,7 +135,7 @@ def verdicts(
             yield (summed := _worst_verdict(of_examples, len(examples) > 1))
             if name == "runs" and summed.is_failure:
                 return
-    if not any_verdict and tuple(names) == tuple(known_laws):
+    if not any_verdict and set(names) >= set(laws()):
         yield from (unjudged_kind(example) for example in examples)
 
 

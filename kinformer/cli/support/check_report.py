@@ -12,19 +12,19 @@ from torch import Tensor
 from kinformer.checkpoint.atomic_files import write
 from kinformer.cli.support.console import plain_console
 from kinformer.cli.support.run_folder import make_folder
-from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.pattern import Pattern
 from kinformer.core.task import Task
 from kinformer.lab.cost.growth import Growth, growth_text, measure
 from kinformer.lab.errors import FAILED, UserError, from_user
 from kinformer.lab.member_choice import find_member_function
 from kinformer.lab.plot import Plot, PlotLine
-from kinformer.laws.check import TimeIsUp, limit_time, verdicts
+from kinformer.laws.check import TimeIsUp, check_law_names, limit_time, verdicts
+from kinformer.laws.foreign.support.black_box import CannotRun
 from kinformer.laws.pattern import matrix
 from kinformer.laws.support.layer_forms import forms
 from kinformer.laws.support.parts_file import ABOUT_CODE, PartsFile, Unreadable, read_parts, title_of, with_article
 from kinformer.laws.support.subject import Subject
-from kinformer.laws.support.verdicts import JudgedPart, Verdict, laws
+from kinformer.laws.support.verdicts import JudgedPart, Verdict
 from kinformer.pages.plots import save_plots
 
 MOST = 4  # patterns
@@ -67,12 +67,11 @@ def judge_target(target: str, member: str | None, law: list[str] | None, seconds
     ran out of time, otherwise 0; a learnability probe never counts. Errors: UserError for an unknown law, a file or
     examples that cannot be read in time, and examples that no law applies to.
     """
-    for name in law or ():
-        if name not in laws():
-            raise UserError(f"there is no law {name!r}{suggest_names(name, laws())}")
+    with from_user(ValueError):
+        check_law_names(law or ())
     report = CheckReport(plain_console(soft_wrap=True))
     try:
-        with limit_time(seconds), from_user(Unreadable, LookupError):
+        with limit_time(seconds), from_user(Unreadable, LookupError, CannotRun):
             parts_file = read_parts(target, find_member_function(member) if member else None)
             names = parts_file.laws_to_test(law or ())
     except TimeIsUp as error:
@@ -87,7 +86,8 @@ def judge_target(target: str, member: str | None, law: list[str] | None, seconds
             judged.append(verdict)
             if verdict.end != "nothing" and not verdict.is_probe:
                 report.verdict(verdict)
-        if not law and not any(each.law == "runs" and each.is_failure for each in judged):
+        is_own = not parts_file.examples[0].is_foreign
+        if is_own and not law and not any(each.law == "runs" and each.is_failure for each in judged):
             status.update("time and memory")
             growth = _measure_growth(parts_file.examples[0], seconds)
     report.probes([verdict for verdict in judged if verdict.is_probe and verdict.end != "nothing"])
@@ -214,7 +214,7 @@ def _untested_lines(verdicts: list["Verdict"], parts_file: PartsFile) -> list[st
             cases.setdefault(verdict.text, []).append(verdict.law)
         for place, why in verdict.unjudged if verdict.end == "holds" else ():
             cases.setdefault(why, []).append(f"{verdict.law} ({place})" if place else verdict.law)
-    if parts_file.module is None:
+    if parts_file.is_own_model:
         cases["these laws are about the code of a member; check its file"] = [*ABOUT_CODE]
     lines = [f"- {', '.join(dict.fromkeys(laws))}: {why}" for why, laws in cases.items()]
     return ["", "not tested, and why:", *lines] if lines else []

@@ -29,6 +29,8 @@ from kinformer.core.residual_block import Join, ResidualBlock
 from kinformer.core.score import Score
 from kinformer.core.shorten import Shorten
 from kinformer.core.task import Task
+from kinformer.laws.foreign.support.black_box import BlackBox
+from kinformer.laws.foreign.support.vocabulary import TokenFunction, vocabulary
 from kinformer.laws.pattern import matrix
 from kinformer.laws.support.input_batch import vary_rows
 from kinformer.laws.support.subject import Subject, TrainingSubject
@@ -45,7 +47,7 @@ from kinformer.nn.projections.qkv import QKV
 SCORES = Want("scores", optional=True)
 FAR = 16  # positions to find out whether a pattern reads ahead
 Make = Callable[[], Any]
-Forms = Iterator[Subject | TrainingSubject]
+Forms = Iterator[Subject | TrainingSubject | BlackBox]
 
 
 class PositionedLayer(Layer):
@@ -84,7 +86,7 @@ class PoolingLayer(Layer):
         return Out(x + vectors.sum(1), state)
 
 
-def forms(part: Any, make: Make) -> list[Subject | TrainingSubject]:
+def forms(part: Any, make: Make) -> list[Subject | TrainingSubject | BlackBox]:
     """Return the layers and models in which the laws test a part.
 
     part: an instance of the part, whose base class decides.
@@ -237,11 +239,13 @@ def _task(task: Task, make: Make) -> Forms:
     yield from ()
 
 
-def _norm(norm: nn.Module, make: Make) -> Forms:
-    """Yield a block if the module is a norm; no law tests others."""
-    if _is_norm(norm):
+def _module(module: nn.Module, make: Make) -> Forms:
+    """Yield a block if the module is a norm, or the model of another library if it has a vocabulary."""
+    if isinstance(module, TokenFunction) or vocabulary(module) is not None:
+        yield BlackBox(module, make)
+    elif _is_norm(module):
         block = partial(PreNorm, norm=lambda d: make())
-        yield Subject(norm, lambda: block(Attention(QKV(16, 2), Softmax(Causal())), MLP(16)))
+        yield Subject(module, lambda: block(Attention(QKV(16, 2), Softmax(Causal())), MLP(16)))
 
 
 def _is_norm(module: nn.Module) -> bool:
@@ -270,5 +274,5 @@ FORMS: dict[type, Callable[[Any, Make], Forms]] = {
     Layer: _layer,
     Model: _model,
     Task: _task,
-    nn.Module: _norm,
+    nn.Module: _module,
 }

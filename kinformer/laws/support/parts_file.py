@@ -1,6 +1,8 @@
 """Parts that `kinformer check` tests: the EXAMPLES of a user's Python file, or a trained model."""
 
 import copy
+import importlib
+import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -16,8 +18,9 @@ from kinformer.core.discover import MemberRecord, Origin, modules
 from kinformer.core.example import Example
 from kinformer.core.module_import import load_user_module
 from kinformer.core.pattern import Pattern
+from kinformer.laws.foreign.support.saving import quiet_transformers
 from kinformer.laws.support.layer_forms import FORMS
-from kinformer.laws.support.verdicts import JudgedPart, error_line, laws
+from kinformer.laws.support.verdicts import JudgedPart, error_line, laws, laws_of
 
 CLASSES = tuple(FORMS)
 ABOUT_CODE = ("learns", "own_weights", "compiles")  # laws about the code of a member, which no weights can break
@@ -40,6 +43,11 @@ class PartsFile:
     module: ModuleType | None
     examples: tuple[JudgedPart, ...]
 
+    @property
+    def is_own_model(self) -> bool:
+        """True for the folder of a trained model of kinformer."""
+        return self.module is None and not self.examples[0].is_foreign
+
     def laws_to_test(self, chosen: Sequence[str]) -> tuple[str, ...]:
         """Return the laws to test: for a trained model, those that its weights can break.
 
@@ -47,25 +55,31 @@ class PartsFile:
 
         Errors: Unreadable if a chosen law is about the code of a member, for a trained model.
         """
-        about_code = () if self.module is not None else ABOUT_CODE
+        about_code = ABOUT_CODE if self.is_own_model else ()
         for name in chosen:
             if name in about_code:
                 raise Unreadable(
                     f"the law {name!r} is about the code of a member: got the trained model {self.path}, expected a "
                     "file. Give the file of its member"
                 )
-        return tuple(name for name in chosen or laws() if name not in about_code)
+        known = {name: law for example in self.examples for name, law in laws_of(example).items()}
+        for name in chosen:
+            if name not in known:
+                raise Unreadable(f"there is no law {name!r} for {self.path}{suggest_names(name, known)}")
+        return tuple(name for name in chosen or known if name not in about_code)
 
 
 def read_parts(text: str, member: Callable[..., Any] | None = None) -> PartsFile:
     """Read the parts to test: import a user's Python file, or load a trained model.
 
     text: the path of the file, such as "mine.py", or "mine.py:Name" for the examples of one part or member (named
-        model) only. Or the folder of a trained model.
+        model) only. Or the folder of a trained model, or "hf:FOLDER" for a folder of transformers.
     member: the function that built the trained model; required only if it is a user's own.
 
     Errors: Unreadable if the file, the name, an example or the folder is wrong.
     """
+    if text.startswith("hf:"):
+        return _read_foreign(text)
     before, colon, name = text.rpartition(".py:")
     path = Path(f"{before}.py" if colon else text).expanduser()
     if path.is_dir():
@@ -123,6 +137,36 @@ def _read_model(folder: Path, member: Callable[..., Any] | None) -> PartsFile:
     own = [example for example in examples if example.breaks and title_of(example) == name]
     reasons = {law: reason for example in own for law, reason in example.breaks.items()}
     return PartsFile(folder, None, (JudgedPart(name, lambda: copy.deepcopy(model), may_break=reasons),))
+
+
+def _read_foreign(text: str) -> PartsFile:
+    """Return a model of transformers as the only part to test."""
+    try:
+        folder = _hf_path(text)
+        transformers = importlib.import_module("transformers")
+        with quiet_transformers():
+            config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+            names = [name for name in config.architectures or () if hasattr(transformers, name)]
+            kind = getattr(transformers, names[0]) if names else transformers.AutoModel
+            model = kind.from_pretrained(folder, dtype="auto", local_files_only=True, use_safetensors=True).eval()
+    except ModuleNotFoundError as error:
+        raise Unreadable(f"{text} cannot be loaded without {error.name}: pip install 'kinformer[hf]'") from error
+    except Unreadable:
+        raise
+    except Exception as error:
+        raise Unreadable(f"{text} cannot be loaded: {error_line(error, None)}") from error
+    return PartsFile(folder, None, (JudgedPart(type(model).__name__, lambda: model),))
+
+
+def _hf_path(text: str) -> Path:
+    """Return the folder of "hf:FOLDER" or, from the cache of the hub, of "hf:ORG/NAME"."""
+    if importlib.util.find_spec("kinformer.bridge.hub") is not None:
+        path: Path = importlib.import_module("kinformer.bridge.hub").hf_path(text)
+        return path
+    folder = Path(text.removeprefix("hf:")).expanduser()
+    if not (folder / "config.json").is_file():
+        raise Unreadable(f"{folder} is no folder of transformers: expected one with config.json and model.safetensors")
+    return folder
 
 
 def title_of(example: JudgedPart) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from kinformer.core.discover import MemberRecord, modules
 from kinformer.core.example import Example
+from kinformer.laws.foreign.support.black_box import BlackBox
 from kinformer.laws.support.findings import Unjudged
 from kinformer.laws.support.layer_forms import forms, kind_of
 from kinformer.laws.support.subject import Subject, TrainingSubject
@@ -78,10 +79,19 @@ class JudgedPart:
         return self.make()
 
     @cached_property
-    def at_work(self) -> Sequence[Subject | TrainingSubject]:
+    def at_work(self) -> Sequence[Subject | TrainingSubject | BlackBox]:
         """Layers and models that contain the part, for laws to call."""
         placed = [] if isinstance(self.part, ModuleType) else forms(self.part, self.make)
-        return [replace(form, shares=self.shares) for form in placed]
+        return [form if isinstance(form, BlackBox) else replace(form, shares=self.shares) for form in placed]
+
+    @property
+    def is_foreign(self) -> bool:
+        """True for a model of another library, which is tested as a function from tokens to logits."""
+        try:
+            kind = self.kind
+        except Exception:
+            return False  # the law `runs` reports a part that cannot be built
+        return kind == "module" and any(isinstance(form, BlackBox) for form in self.at_work)
 
     @property
     def kind(self) -> str:
@@ -91,14 +101,27 @@ class JudgedPart:
         return "member" if isinstance(getattr(self.part, "member", None), MemberRecord) else kind_of(self.part)
 
 
-def laws() -> dict[str, ModuleType]:
-    """Return the module of every law by name; `runs` is first, because a part must run before other tests."""
-    by_name = modules("laws")
+def laws(kind: Literal["laws", "foreign"] = "laws") -> dict[str, ModuleType]:
+    """Return the module of every law by name; `runs` is first, because a part must run before other tests.
+
+    kind: "laws" for the laws of our parts, "foreign" for the laws of models of other libraries.
+    """
+    by_name = modules(kind)
     for name, law in by_name.items():
         missing = [field_name for field_name in ("SAYS", "OVER", "judge") if not hasattr(law, field_name)]
         if missing:
             raise ImportError(f"the law {name!r} has no {' and no '.join(missing)}; see kinformer/laws/__init__.py")
     return dict(sorted(by_name.items(), key=lambda item: (item[0] != "runs", item[0])))
+
+
+def laws_of(example: JudgedPart) -> dict[str, ModuleType]:
+    """Return the laws that are tested on a part, by name.
+
+    example: the part, which may be a model of another library.
+
+    Errors: CannotRun for a model of another library that cannot be called with tokens.
+    """
+    return laws("foreign" if example.is_foreign else "laws")
 
 
 def kinds_judged(law: ModuleType) -> set[str]:
@@ -125,12 +148,14 @@ def subjects(law: ModuleType, example: JudgedPart) -> list[Any]:
     law: the module of the law.
     example: the part to test.
     """
+    if example.is_foreign:
+        return [*example.at_work]
     kinds = kinds_judged(law)
     at_work: list[Any] = [form for form in example.at_work if _kind_of_form(form) in kinds]
     return [*at_work, example.part] if example.kind in kinds - {"layer", "model"} else at_work
 
 
-def _kind_of_form(form: Subject | TrainingSubject) -> str:
+def _kind_of_form(form: Subject | TrainingSubject | BlackBox) -> str:
     return "layer" if isinstance(form, Subject) else "model"
 
 
@@ -192,7 +217,8 @@ def unjudged_kind(example: JudgedPart) -> Verdict:
     example: the part.
     """
     name = type(example.part).__name__
-    return Verdict("every law", example.name, "nothing", f"no law judges a {name} by itself")
+    advice = "; a model of tokens has an nn.Embedding or the attribute vocab_size" if example.kind == "module" else ""
+    return Verdict("every law", example.name, "nothing", f"no law judges a {name} by itself{advice}")
 
 
 def error_line(error: BaseException, path: Path | None) -> str:
