@@ -13,6 +13,8 @@ from typing import Any
 
 from kinformer.bridge.load import load
 from kinformer.checkpoint.checkpoint import MemberNeeded
+from kinformer.checkpoint.hub import hf_path
+from kinformer.checkpoint.model_files import CONFIG
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.discover import MemberRecord, Origin, modules
 from kinformer.core.example import Example
@@ -142,10 +144,10 @@ def _read_model(folder: Path, member: Callable[..., Any] | None) -> PartsFile:
 def _read_foreign(text: str) -> PartsFile:
     """Return a model of transformers as the only part to test."""
     try:
-        folder = _hf_path(text)
+        folder = _hf_folder(text)
         transformers = importlib.import_module("transformers")
         with quiet_transformers():
-            config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+            config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
             names = [name for name in config.architectures or () if hasattr(transformers, name)]
             kind = getattr(transformers, names[0]) if names else transformers.AutoModel
             model = kind.from_pretrained(folder, dtype="auto", local_files_only=True, use_safetensors=True).eval()
@@ -158,13 +160,10 @@ def _read_foreign(text: str) -> PartsFile:
     return PartsFile(folder, None, (JudgedPart(type(model).__name__, lambda: model),))
 
 
-def _hf_path(text: str) -> Path:
-    """Return the folder of "hf:FOLDER" or, from the cache of the hub, of "hf:ORG/NAME"."""
-    if importlib.util.find_spec("kinformer.bridge.hub") is not None:
-        path: Path = importlib.import_module("kinformer.bridge.hub").hf_path(text)
-        return path
-    folder = Path(text.removeprefix("hf:")).expanduser()
-    if not (folder / "config.json").is_file():
+def _hf_folder(text: str) -> Path:
+    """Return the folder of "hf:FOLDER", or of the copy of "hf:ORG/NAME"."""
+    folder = hf_path(text)
+    if not (folder / CONFIG).is_file():
         raise Unreadable(f"{folder} is no folder of transformers: expected one with config.json and model.safetensors")
     return folder
 
