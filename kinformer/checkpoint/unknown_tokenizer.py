@@ -55,7 +55,9 @@ class UnknownTokenizer(Tokenizer):
 
 
 def own_tokenizer(model: Any) -> Tokenizer | None:
-    """Return the tokenizer of a model's tokens: None for bytes, an `UnknownTokenizer` if a foreign model came without.
+    """Return the tokenizer of a model's tokens; None for bytes.
+
+    It is an `UnknownTokenizer` if a model of another library came without a tokenizer.
 
     model: a model.
     """
