@@ -16,6 +16,7 @@ from kinformer.cli.__main__ import COMMANDS
 from kinformer.core.discover import find_member, members
 from kinformer.lab.train.fit import fit
 from kinformer.members.gpt import gpt
+from tests.bridge.test_tokenizers import CHATML, folder_with
 from tests.members_table import README, table, with_table
 from tests.patterns_picture import PATTERNS, PICTURE, picture
 
@@ -57,7 +58,10 @@ def test_every_other_piece_of_code_runs(number: int, tmp_path: Path, monkeypatch
         (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
         (tmp_path / "tokenizer.json").write_text(train_tokenizer(texts, 280).text)
     for run in re.findall(r"kf\.load\(\"(.*?)\"", code):
-        save(gpt(d=16, depth=1, heads=2), tmp_path / run)
+        if run.startswith("models/"):
+            folder_with(tmp_path / run, CHATML, pad_token="</s>")
+        else:
+            save(gpt(d=16, depth=1, heads=2), tmp_path / run)
     exec(sooner(code), {})
 
 

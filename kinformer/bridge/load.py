@@ -19,8 +19,9 @@ def load(folder: str | Path, member: Callable[..., Any] | None = None, paths: Ma
 
     The folder was written by `save`, by a training, or by Hugging Face transformers (`save_pretrained`). A .gguf file
     of llama.cpp is read too. A foreign model becomes one of our members, with the config as its keywords: GPT-2, OPT,
-    Llama, Mistral, Qwen2, Qwen3, BLOOM, BERT, RoBERTa and DistilBERT, and of GGUF Llama and its kin. Only safetensors
-    and GGUF are read; a pickle is never opened, and no code of a folder is run.
+    Llama, Mistral, Qwen2, Qwen3, GPT-NeoX, BLOOM, BERT, RoBERTa, DistilBERT, Longformer, BigBird, Nystromformer,
+    Marian, BART, T5 and Decision Transformer, and of GGUF Llama and its kin. Only safetensors and GGUF are read; a
+    pickle is never opened, and no code of a folder is run.
 
     A model of the Hugging Face Hub is "hf:ORG/NAME", "hf:ORG/NAME@REVISION" or "hf:ORG/NAME/FILE.gguf". It is
     downloaded into the cache of huggingface_hub. Without a connection it is loaded from there.

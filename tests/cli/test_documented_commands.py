@@ -27,6 +27,7 @@ from kinformer.bridge.family import native
 from kinformer.checkpoint.tokenizer_choice import train_tokenizer
 from kinformer.cli.__main__ import COMMANDS, run
 from kinformer.members.gpt import gpt
+from tests.bridge.test_tokenizers import CHATML, folder_with
 from tests.cli.folders import folder
 
 ROOT = Path(__file__).parents[2]
@@ -74,13 +75,21 @@ SOONER = {  # what a line says, and what is run in its place
     r"(?<=images=)FOLDER": "pictures.npz",
     r"(?<=offline=)PATH": "mixed/expert.npz",
     r"(?<=--prompts )FILE": "prompts.txt",
-    r"(?<=\bscore runs/llama --text )FILE": "prompts.txt",
+    r"(?<=\bscore )(\S+) --text FILE": r"\1 --text prompts.txt",
+    r"hf:HuggingFaceTB/SmolLM2-135M-Instruct": "hf:CHAT_FOLDER",
     r"--delta 0.1 --epsilon 0.05": "--delta 0.5 --epsilon 0.2 --samples 9",
     r"--then steps=\d+": "--then steps=2",
     r"\bcompare gpt llama (?!--match)": "compare 'gpt(d=16, depth=1)' 'llama(d=16, depth=1)' ",
     r"\bgenerate (?!.*--(tokens|pictures))": "generate --tokens 3 ",
     r"--(out|save) (?!.*--resume)(\S+)": r"--\1 new/\2",
 }
+OWN_MODEL = """
+from torch import nn
+
+class MyLM(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Embedding(11, 8), nn.Linear(8, 11))
+"""
 
 
 class Begun(BaseException):
@@ -131,6 +140,9 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         "mine/mine": ("mine.py:mine", {}),
     }
     write_hf_folder(Path("HF_FOLDER"))
+    write_hf_folder(Path("models/gpt2"))
+    folder_with(Path("CHAT_FOLDER"), CHATML)
+    Path("model.py").write_text(OWN_MODEL)
     for name, (member, keywords) in runs.items():
         folder(root / "runs" / name, member, **keywords)
     for words in (
@@ -153,7 +165,7 @@ def write_hf_folder(path: Path) -> None:
     tokenizer = train_tokenizer(["the cat sat on the mat. "], 280)
     model = gpt(d=16, depth=1, heads=2, length=64, vocab=tokenizer.size)
     family, config = native(model)
-    path.mkdir()
+    path.mkdir(parents=True)
     (path / "config.json").write_text(json.dumps(config))
     (path / "tokenizer.json").write_text(tokenizer.text)
     save_file(family.split(model), path / "model.safetensors")

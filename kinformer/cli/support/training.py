@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from kinformer.bridge.hf_folder import is_hf_folder
+from kinformer.bridge.load import load
 from kinformer.checkpoint.checkpoint import columns_of, keywords_of
 from kinformer.cli.errors import print_warnings, refuse_useless
 from kinformer.cli.support.device_choice import parse_device
@@ -16,6 +18,7 @@ from kinformer.cli.support.loggers import OpenLogger
 from kinformer.cli.support.run_folder import advice_instead_of_resuming, with_advice
 from kinformer.cli.support.table_as_text import warn_of_table
 from kinformer.cli.support.typed_options import as_typed
+from kinformer.core.keywords import name_of
 from kinformer.core.model import ColumnScales, Model
 from kinformer.lab.cost.free_memory import build_without_numbers
 from kinformer.lab.data.data import Data
@@ -237,17 +240,23 @@ def start_folder(start: Path | None, out: Path, resume: bool) -> Path | None:
 
 
 def fit_to_weights(choice: MemberChoice, job: Job, folder: Path | None) -> tuple[MemberChoice, Job]:
-    """Fit the keywords of a member to the data, and the columns of a series to trained weights.
+    """Fit the keywords of a member to the data, and to trained weights of another library or of a series.
 
     choice: the member.
     job: the data and settings.
     folder: folder of the weights to start from; None for a new model.
 
-    Returns the fitted member, and the job with the column names and scales of the weights. A series may have more
-    columns than the weights know, so the keywords for columns come from the weights' folder. Errors: UserError if the
-    folder cannot be read.
+    Returns the fitted member, and the job with the column names and scales of the weights. A model of another library
+    gives the keywords that the choice leaves out, if it is of this member. A series may have more columns than the
+    weights know, so the keywords for columns come from the weights' folder. Errors: UserError if the folder cannot be
+    read.
     """
     with from_user(ValueError, OSError):
+        if folder is not None and (folder.suffix == ".gguf" or is_hf_folder(folder)):
+            record = load(folder).member
+            if record.name == name_of(choice.function):  # its config says what the command line leaves out
+                choice = replace(choice, keywords={**record.keywords, **choice.keywords})
+            folder = None
         columns = None if folder is None else columns_of(folder)
         sizes = {} if folder is None or columns is None else keywords_of(folder)
     return fit_to_data(choice, job, sizes), replace(job, columns=columns)
