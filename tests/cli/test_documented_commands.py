@@ -67,7 +67,7 @@ SOONER = {  # what a line says, and what is run in its place
     r"(--return \d+ )+": "--return 9 --episodes 1 ",
     r"\bd=64, depth=4\b": "d=16, depth=1, heads=2",
     r"\bdepth=4\b": "depth=1 d=16 heads=2",
-    r"\btrain (gpt|longformer_lm|decision_transformer|behaviour_cloning)\b": r"train \1 d=16 depth=2",
+    r"\btrain (gpt|longformer_lm|decision_transformer|behaviour_cloning)\b(?! --from)": r"train \1 d=16 depth=2",
     r"\btrain image_transformer\b": "train image_transformer d=16 depth=1 heads=2",
     r"\btrain informer horizon=96\b": "train informer d=16 heads=2 context=8 label=4 horizon=3",
     r"rows=14400": "rows=300",
