@@ -89,7 +89,7 @@ def module_text(name: str) -> str:
     name: the class that wraps the model.
     """
     return (
-        f'"""The classes of transformers for this model of kinformer: `pip install kinformer`."""\n\n'
+        f'"""The classes of transformers for this model of kinformer, which must be installed."""\n\n'
         f"from kinformer.bridge.hf_wrapper import KinformerConfig, KinformerModel, {name}\n\n"
         f'__all__ = ["KinformerConfig", "KinformerModel", "{name}"]\n'
     )

@@ -32,7 +32,7 @@ def load(folder: str | Path, member: Callable[..., Any] | None = None, paths: Ma
     paths: new values of keywords that are paths of files, if the files have moved, such as spalm's datastore.
 
     Errors: FileNotFoundError for a missing folder or file. NotADirectoryError for a file in place of the folder.
-    CheckpointError, in one line, for a truncated or foreign file, and for tensors that are missing, unexpected or of
+    CheckpointError, in one line, for a truncated or unknown file, and for tensors that are missing, unexpected or of
     another shape. CheckpointError also for a key of a foreign config that changes results and is not understood.
     MemberNeeded if `member` is required and None. ImportError without the package gguf or huggingface_hub. The errors
     of a model of the Hub that cannot be downloaded are FileNotFoundError and PermissionError, in one line.

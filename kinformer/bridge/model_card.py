@@ -103,7 +103,7 @@ def _usage(model: Any, written: HFFolder) -> Iterator[str]:
     trust = "" if written.reason is None else ", trust_remote_code=True"
     yield "## Use"
     if written.reason is not None:
-        yield f"It needs `pip install kinformer`, because {written.reason}."
+        yield f"It needs kinformer installed, because {written.reason}."
     classes = [("model", written.loader), *([("tokenizer", "AutoTokenizer")] if TOKENIZER in written.files else [])]
     names = ", ".join(loader for _, loader in classes)
     lines = [f'{name} = {loader}.from_pretrained("FOLDER"{trust})' for name, loader in classes]

@@ -36,9 +36,9 @@ class UnknownTokenizer(Tokenizer):
     def refuse_texts(self) -> NoReturn:
         """Raise ValueError, with the ways to give the tokenizer."""
         raise ValueError(
-            "this model was trained on token ids of an unknown tokenizer, so it cannot read text: expected a "
-            "tokenizer.json in its folder. Give it token ids, or the tokenizer in Python, with model.tokenizer = "
-            "TOKENIZER and kf.save(model, FOLDER), or with fit(..., tokenizer=TOKENIZER)"
+            "this model has an unknown tokenizer, so it cannot read text: expected a tokenizer.json in its folder. "
+            "Give it token ids, or the tokenizer in Python, with model.tokenizer = TOKENIZER and kf.save(model, "
+            "FOLDER), or with fit(..., tokenizer=TOKENIZER)"
         )
 
     def chat(self, messages: Iterable[Mapping[str, Any]], **variables: Any) -> NoReturn:

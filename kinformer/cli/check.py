@@ -14,7 +14,7 @@ def check(
         typer.Argument(
             help="Python file with a tuple EXAMPLES of functions that build your parts; file.py:Name for one of the "
             "parts; or the folder of a trained model. Models of other libraries: file.py:Class for a torch.nn.Module "
-            "of tokens, hf:FOLDER for a folder of transformers."
+            "of tokens, hf:FOLDER or hf:ORG/NAME for the class of transformers itself."
         ),
     ],
     law: Annotated[

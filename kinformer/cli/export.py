@@ -42,11 +42,11 @@ def export(
     With hf, the folder has config.json, model.safetensors, the files of the tokenizer, and README.md, a model card for
     the hub. If a class of transformers computes the same output, such as GPT2LMHeadModel or LlamaForCausalLM, the
     folder is of that class. Otherwise the output names the reason, and the folder is of a class of kinformer:
-    AutoModelForCausalLM.from_pretrained(FOLDER, trust_remote_code=True) then needs `pip install kinformer`. A model of
+    AutoModelForCausalLM.from_pretrained(FOLDER, trust_remote_code=True) then needs kinformer installed. A model of
     bytes gets a tokenizer whose ids are the bytes of a text.
 
-    With pt2, the graph takes any number of rows and any length, and has no cache. Some mechanisms decide by the numbers
-    of a row what they compute; their members are refused.
+    With pt2, the graph takes any number of rows, of 3 tokens up to the longest row of the model. -1 is padding. It has
+    no cache. Members whose computation depends on the data, beyond its shape, are refused.
     """
     # imported here, so that --help and early errors do not wait for torch or rich
     from kinformer.cli.support.exported_files import export_for_hf, export_graph, refuse_files

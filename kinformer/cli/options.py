@@ -72,7 +72,7 @@ Trained = Annotated[
     Path,
     typer.Argument(
         callback=option_checks.trained_model,
-        help="Folder with a trained model that `kinformer train` or `kinformer compare` wrote, or hf:ORG/NAME.",
+        help="Folder of a model of kinformer or of transformers, a .gguf file, or hf:ORG/NAME.",
     ),
 ]
 Data = Annotated[

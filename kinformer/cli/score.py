@@ -33,7 +33,8 @@ def score(
 
     The model must predict the next token. Each line is read on its own, and its first token is not predicted. A line of
     the output has the log-probability of the line in nats, the number of predicted tokens, the perplexity per token and
-    the text, separated by tabs. The last line has the sums. `kinformer evaluate` measures a whole text.
+    the text, separated by tabs. Empty lines are skipped. The last line
+    has the totals and the perplexity of all lines. `kinformer evaluate` measures a whole text.
     """
     rows = [line for line in read_lines(text, "text", "text") if line]
     # imported here, so that --help and early errors do not wait for torch or rich

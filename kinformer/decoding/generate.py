@@ -50,7 +50,7 @@ def generate(
     top_p: float | None = None,
     beam: int = 1,
     length_penalty: float | None = None,
-    stop: int | Stop | None = None,
+    stop: int | Sequence[int] | Stop | None = None,
     attention_mask: Shaped[Tensor, "*B T"] | Sequence[Any] | None = None,
     seed: Seed = None,
     state: State | None = None,
@@ -85,8 +85,8 @@ def generate(
     length_penalty: exponent of the score of a row with n new tokens, log-probability / ((5 + n) / 6)**length_penalty. 0
         favours short rows, because each token lowers the sum. The default is 0.6, as in Vaswani et al. Only for `beam`
         above 1.
-    stop: token id that ends a row; a negative id ends no row. The default is `model.end`, or else the tokens
-        `model.tokenizer.ends`. Or a function from the new tokens [B, N] to the rows that have ended; the default tokens
+    stop: token id that ends a row, or several; a negative id ends no row. The default is `model.end`, or else the
+        tokens `model.tokenizer.ends`. Or a function from the new tokens [B, N] to the rows that have ended; the default tokens
         then end rows too.
     attention_mask: False or 0 at the tokens of the prompts that are padding, as a tokenizer of transformers returns it.
         They are not read. The padding must be on the left (`padding_side="left"`).
@@ -110,14 +110,17 @@ def generate(
     _check(steps, method, state, recompute)
     _refuse_unused(temperature, top_k, top_p, beam, length_penalty)
     _refuse_seeds(seed)
-    if stop is not None and not callable(stop) and not isinstance(stop, int):
+    if isinstance(stop, int):
+        stop = [stop]
+    is_ids = isinstance(stop, Sequence) and not isinstance(stop, str | bytes) and len(stop) > 0
+    if stop is not None and not callable(stop) and not is_ids:
         advice = ". `kinformer generate RUN --stop TEXT` takes a text" if isinstance(stop, str | bytes) else ""
         raise ValueError(
-            f"wrong stop: got {quote(stop)}, expected a token id, or a function of the new tokens [B, N] that says "
-            f"which rows have ended{advice}"
+            f"wrong stop: got {quote(stop)}, expected a token id, several, or a function of the new tokens [B, N] "
+            f"that says which rows have ended{advice}"
         )
-    if stop is not None and not callable(stop):
-        check_whole_between("stop", stop, -(2**63), 2**63 - 1)
+    for token in () if stop is None or callable(stop) else stop:
+        check_whole_between("stop", token, -(2**63), 2**63 - 1)
     if not callable(getattr(model, "start", None)) or not callable(getattr(model, "logits", None)):
         raise TypeError(
             f"{type(model).__name__} cannot generate: it has no start() and logits(); give an LM or a Seq2Seq"
@@ -125,11 +128,13 @@ def generate(
     if attention_mask is not None:
         tokens = {"input_ids": tokens, "attention_mask": attention_mask}
     prompt, padded = _prompt(model, tokens, source, state, seed)
-    if isinstance(stop, int) and (vocabulary := _vocabulary_size(model)) is not None and stop >= vocabulary:
-        raise ValueError(
-            f"stop={stop} has no effect: got token id {stop}, expected 0 to {vocabulary - 1}. Leave stop= out, or pass "
-            "such an id"
-        )
+    vocabulary = _vocabulary_size(model)
+    for token in () if stop is None or callable(stop) or vocabulary is None else stop:
+        if token >= vocabulary:
+            raise ValueError(
+                f"stop={token} has no effect: got token id {token}, expected 0 to {vocabulary - 1}. Leave it out, or "
+                "pass such an id"
+            )
     with evaluating(model):
         reader, text = _begin(model, prompt, padded, steps, state, source, recompute)
         rows = method.go_on(reader, text, steps, _ends(stop, end_tokens(model)), seed, on_tokens)
@@ -229,10 +234,10 @@ def end_tokens(model: Any) -> tuple[int, ...]:
     return getattr(getattr(model, "tokenizer", None), "ends", ()) or getattr(model, "foreign_ends", None) or ()
 
 
-def _ends(stop: int | Stop | None, ends: tuple[int, ...]) -> Stop | None:
+def _ends(stop: Sequence[int] | Stop | None, ends: tuple[int, ...]) -> Stop | None:
     """Return the function that tells which rows have ended; None if no row ever ends."""
-    if isinstance(stop, int):
-        ends, stop = (stop,), None
+    if stop is not None and not callable(stop):
+        ends, stop = tuple(stop), None
     if not ends:
         return stop
 

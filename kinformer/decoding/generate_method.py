@@ -7,9 +7,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from kinformer.checkpoint.tokenizer import Tokenizer
 from kinformer.core.checks import check_at_least, check_unused
 from kinformer.core.keyword_hints import hint_keywords
 from kinformer.core.model import Writer
+from kinformer.decoding.generate import end_tokens
 from kinformer.decoding.generate import generate as generate_tokens
 from kinformer.decoding.prompt_rows import prompt_rows
 from kinformer.models.seq2seq import Seq2Seq
@@ -41,22 +43,24 @@ def generate(
 
     Choose it in code that was written for transformers; `kf.generate` has all options. The result is the given ids and
     the new tokens, with `pad_token_id` after the end of a row. An encoder-decoder reads the ids as the source, and the
-    result is the target with its first token, `model.begin`.
+    result is the target with the tokens before it, `model.opening`.
 
         rows = model.generate(**tokenizer(prompts, padding=True, return_tensors="pt"), max_new_tokens=20)
 
-    model: a model that predicts the next token.
-    input_ids: token ids [B T]; padding must be on the left.
+    model: a model that predicts the next token, or an encoder-decoder.
+    input_ids: token ids [B T]; padding must be on the left, or for a source at either end.
     attention_mask: 0 at padding.
     max_new_tokens: largest number of new tokens, 20 by default.
-    max_length: largest number of tokens of a row, with the given ones of a decoder; only without max_new_tokens.
+    max_length: largest number of tokens of a row: prompt and new tokens, or a target with `model.opening`. Only without
+        max_new_tokens.
     do_sample: True samples; False takes the likeliest token.
     temperature, top_k, top_p: as in `kf.generate`, only if do_sample; temperature is 1 by default.
-    num_beams: number of rows of a beam search; 1 for none.
+    num_beams: number of beams; 1 means no beam search.
     length_penalty: as in `kf.generate`, only for a beam search.
     num_return_sequences: number of samples of each row, only if do_sample.
-    eos_token_id: id that ends a row, or several; by default the one of the model or its tokenizer.
-    pad_token_id: id after the end of a row; by default the first id that ends a row.
+    eos_token_id: id that ends a row, or several; a negative id ends no row. By default `model.end`, or the ends of the
+        tokenizer.
+    pad_token_id: id after the end of a row; by default the tokenizer's, or else the first id that ends a row.
     seed: seed of the samples; None follows torch.manual_seed.
     use_cache: False reads the whole row again at each step.
 
@@ -69,7 +73,9 @@ def generate(
             f"num_return_sequences={num_return_sequences} has no effect: expected samples. Give do_sample=True, "
             "num_beams=1"
         )
-    if not do_sample and num_beams == 1:
+    if do_sample and num_beams > 1:
+        raise ValueError(f"do_sample=True has no effect with num_beams={num_beams}. Leave one of them out")
+    if not do_sample:
         check_unused("do_sample=False", temperature=(temperature, None), top_k=(top_k, None), top_p=(top_p, None))
     rows = prompt_rows(
         input_ids if attention_mask is None else {"input_ids": input_ids, "attention_mask": attention_mask}, model
@@ -78,8 +84,14 @@ def generate(
     if max_new_tokens is not None:
         check_unused("max_new_tokens", max_length=(max_length, None))
     elif max_length is not None:
-        max_new_tokens = max_length - (1 if is_pair else rows.shape[1])
-    ends = [eos_token_id] if isinstance(eos_token_id, int) else list(eos_token_id or ())
+        given_tokens = len(model.opening) if is_pair else rows.shape[1]
+        if max_length < given_tokens:
+            raise ValueError(
+                f"max_length={max_length} leaves no room: the prompt has {given_tokens} tokens. Give a larger max_length"
+            )
+        max_new_tokens = max_length - given_tokens
+    stop = [eos_token_id] if isinstance(eos_token_id, int) else eos_token_id
+    ends = end_tokens(model) if stop is None else stop
     drawing = {"temperature": temperature if temperature is not None else 1.0, "top_k": top_k, "top_p": top_p}
     new = generate_tokens(
         model,
@@ -88,15 +100,17 @@ def generate(
         **(drawing if do_sample else {} if num_beams > 1 else {"temperature": 0}),
         beam=num_beams,
         length_penalty=length_penalty,
-        stop=(lambda tokens: torch.isin(tokens[:, -1], tokens.new_tensor(ends))) if ends else None,
+        stop=stop,
         seed=seed,
         source=rows if is_pair else None,
         recompute=not use_cache,
     )
-    given = torch.full((len(new), 1), model.begin) if is_pair else _given(input_ids, rows)
+    given = torch.tensor(model.opening).expand(len(new), -1) if is_pair else _given(input_ids, rows)
     new = new if is_pair else new[:, rows.shape[1] :]
-    pad = pad_token_id if pad_token_id is not None else ends[0] if ends else getattr(model, "end", -1)
-    new = new.masked_fill(new < 0, pad)
+    if pad_token_id is None and isinstance(model.tokenizer, Tokenizer):
+        pad_token_id = model.tokenizer.special_token("pad_token")
+    if bool((new < 0).any()):  # so there is an id that ends rows
+        new = new.masked_fill(new < 0, ends[0] if pad_token_id is None else pad_token_id)
     return torch.cat([given.to(new.device), new], 1)
 
 

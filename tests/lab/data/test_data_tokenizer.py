@@ -24,7 +24,7 @@ SIZE = {"d": 8, "depth": 1, "heads": 2}
 QUICK = {"steps": 1, "batch": 2, "length": 16}
 WORDS = "the cat sat on a mat and looked at birds in trees".split()
 TEXTS = [" ".join(WORDS[n * (3 + k) % 11] for k in range(9)) + f" {n * n}" for n in range(150)]
-UNKNOWN = "trained on token ids of an unknown tokenizer"
+UNKNOWN = "this model has an unknown tokenizer"
 
 
 @pytest.fixture(scope="module")
