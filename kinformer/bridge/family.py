@@ -128,7 +128,7 @@ class Family:
         given = list(theirs)
         for copy, original in self.copies.items():
             same = [theirs[name] for name in (copy, original) if name in theirs]
-            theirs = {copy: same[0], original: same[-1], **theirs} if same else theirs
+            theirs = {copy: same[0].clone(), original: same[-1], **theirs} if same else theirs
         made: dict[str, Tensor] = {}
         used: set[str] = set()
         every = list(places(model, list(ours), self.tensors))

@@ -1,5 +1,6 @@
 """KinformerLM: models of kinformer as models of the package lm_eval (lm-evaluation-harness)."""
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,13 @@ from torch import Tensor
 from kinformer.bridge.load import load
 from kinformer.core.model import display_name
 from kinformer.decoding.byte_tokenizer import tokenizer_of_model
-from kinformer.decoding.generate import generate
+from kinformer.decoding.generate import end_tokens, generate
 from kinformer.decoding.score import score
+from kinformer.models.support.text_model import TextModel
 
 NEW_TOKENS = 256  # longest answer of a task that names no length, as in lm_eval
-UNUSED = frozenset({"until", "max_gen_toks", "do_sample", "temperature", "top_k", "top_p"})
+LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens")  # names of the largest number of tokens, as in lm_eval
+KNOWN = frozenset({"until", "do_sample", "temperature", "top_k", "top_p", "num_beams", *LENGTHS})
 
 
 @register_model("kinformer")
@@ -33,18 +36,31 @@ class KinformerLM(TemplateLM):
     run: a model that predicts the next token, or anything that `kf.load` reads.
     batch_size: number of answers that are generated at a time.
     max_gen_toks: largest number of tokens of an answer, if the task names none.
+    max_batch_size: without effect; lm_eval gives it.
+    device: device to move the model to; None leaves it.
 
     Errors: ValueError for another kind of model; ImportError without the package lm_eval.
     """
 
-    def __init__(self, run: Any, batch_size: int | str = 8, max_gen_toks: int = NEW_TOKENS, **further: Any):
+    def __init__(
+        self,
+        run: Any,
+        batch_size: int | str = 8,
+        max_gen_toks: int = NEW_TOKENS,
+        max_batch_size: int | None = None,
+        device: str | None = None,
+    ):
         super().__init__()
         self.model = load(run) if isinstance(run, str | Path) else run
-        if self.model.reads != "text":
+        if not isinstance(self.model, TextModel):
+            reads = f"{display_name(self.model)} reads {getattr(self.model, 'reads', 'other inputs')}"
             raise ValueError(
-                f"lm_eval needs a model that predicts the next token of a text, but {display_name(self.model)} reads "
-                f"{self.model.reads}. Use one such as gpt"
+                f"lm_eval needs a model that predicts the next token of a text, but {reads}. Use one such as gpt"
             )
+        if device is not None:
+            self.model.to(device)
+        if not str(batch_size).isdecimal():
+            raise ValueError(f"wrong batch_size: got {batch_size!r}, expected a number. Give one such as 8")
         self.batch_size, self.max_gen_toks = int(batch_size), int(max_gen_toks)
         self.spelled = tokenizer_of_model(self.model)
 
@@ -97,25 +113,32 @@ class KinformerLM(TemplateLM):
 
     def _continue(self, contexts: list[str], options: dict[str, Any]) -> list[str]:
         """Return the continuations of texts with the same options."""
-        if strange := options.keys() - UNUSED:
+        if strange := options.keys() - KNOWN:
             raise ValueError(f"a task gives {min(strange)}, which kinformer does not have. Remove it from the task")
         given = options.get("until") or ()
         until = [given] if isinstance(given, str) else list(given)
+        if options.get("num_beams", 1) != 1:
+            raise ValueError(f"a task gives num_beams={options['num_beams']}, but answers are single rows. Remove it")
+        ends = set(end_tokens(self.model))
         prompts = [self.tok_encode(context) or [self.eot_token_id] for context in contexts]
 
         def text_of(row: Sequence[int]) -> str:
-            return self.spelled.decode([token for token in row if token >= 0]).decode(errors="replace")
+            tokens = itertools.takewhile(lambda token: token >= 0 and token not in ends, row)
+            return self.spelled.decode(list(tokens)).decode(errors="replace")
 
         def has_ended(new: Int[Tensor, "B N"]) -> Bool[Tensor, " B"]:
             ended = [any(stop in text_of(row) for stop in until) for row in new.tolist()]
             return torch.tensor(ended, device=new.device)
 
         drawing: dict[str, Any] = {name: options[name] for name in ("temperature", "top_k", "top_p") if name in options}
-        samples = options.get("do_sample", bool(drawing.get("temperature")))
+        samples = (
+            options.get("do_sample", True) and drawing.get("temperature", 1.0 if "do_sample" in options else 0) > 0
+        )
+        length = next((options[name] for name in LENGTHS if name in options), self.max_gen_toks)
         rows = generate(
             self.model,
             prompts,
-            int(options.get("max_gen_toks", self.max_gen_toks)),
+            int(length),
             **(drawing or {"temperature": 1.0}) if samples else {"temperature": 0},
             stop=has_ended,
         )

@@ -86,8 +86,8 @@ def generate(
         favours short rows, because each token lowers the sum. The default is 0.6, as in Vaswani et al. Only for `beam`
         above 1.
     stop: token id that ends a row, or several; a negative id ends no row. The default is `model.end`, or else the
-        tokens `model.tokenizer.ends`. Or a function from the new tokens [B, N] to the rows that have ended; the default tokens
-        then end rows too.
+        tokens `model.tokenizer.ends`. Or a function from the new tokens [B, N] to the rows that have ended; the
+        default tokens then end rows too.
     attention_mask: False or 0 at the tokens of the prompts that are padding, as a tokenizer of transformers returns it.
         They are not read. The padding must be on the left (`padding_side="left"`).
     seed: seed of the first row; each further row has the next number as its seed, as in `kinformer generate`. A row is
@@ -129,8 +129,8 @@ def generate(
         tokens = {"input_ids": tokens, "attention_mask": attention_mask}
     prompt, padded = _prompt(model, tokens, source, state, seed)
     vocabulary = _vocabulary_size(model)
-    for token in () if stop is None or callable(stop) or vocabulary is None else stop:
-        if token >= vocabulary:
+    for token in () if stop is None or callable(stop) else stop:
+        if vocabulary is not None and token >= vocabulary:
             raise ValueError(
                 f"stop={token} has no effect: got token id {token}, expected 0 to {vocabulary - 1}. Leave it out, or "
                 "pass such an id"

@@ -87,9 +87,11 @@ def generate(
         given_tokens = len(model.opening) if is_pair else rows.shape[1]
         if max_length < given_tokens:
             raise ValueError(
-                f"max_length={max_length} leaves no room: the prompt has {given_tokens} tokens. Give a larger max_length"
+                f"max_length={max_length} leaves no room: the prompt has {given_tokens} tokens. Give a larger one"
             )
         max_new_tokens = max_length - given_tokens
+    if is_pair and max_new_tokens is not None and max_length is None:
+        max_new_tokens = max(max_new_tokens - len(model.opening) + 1, 0)  # forced tokens count as new ones
     stop = [eos_token_id] if isinstance(eos_token_id, int) else eos_token_id
     ends = end_tokens(model) if stop is None else stop
     drawing = {"temperature": temperature if temperature is not None else 1.0, "top_k": top_k, "top_p": top_p}

@@ -60,8 +60,8 @@ def score(
         the list may have its token ids.
     on_progress: called with the number of texts that are scored.
 
-    Errors: ValueError for another kind of model. ValueError for a text if the model was trained on token ids of an
-    unknown tokenizer.
+    Errors: ValueError for another kind of model, and for token ids that the model does not have. ValueError for a text
+    if the model has an unknown tokenizer.
     """
     if not isinstance(model, TextModel):
         given = f"{display_name(model)}, which reads {model.reads}" if isinstance(model, Model) else quote(model)
@@ -70,7 +70,11 @@ def score(
         )
     encode = tokenizer_of_model(model).encode
     every = [texts] if isinstance(texts, str | bytes) else texts
-    rows = [list(encode(text) if isinstance(text, str | bytes) else text) for text in every]
+    rows = [list(encode(text) if isinstance(text, str | bytes) else text) for text in map(_as_text, every)]
+    for row in rows:
+        if row and not 0 <= min(row) <= max(row) < model.vocab:
+            wrong = min(row) if min(row) < 0 else max(row)
+            raise ValueError(f"a text has the token id {wrong}: expected 0 to {model.vocab - 1}. Leave padding out")
     scored: dict[int, TokenScores] = {}
     longest = max(map(len, rows), default=0)
     must_slide(model, longest)
@@ -79,6 +83,13 @@ def score(
             scored |= _score_batch(model, batch)
             on_progress(len(scored))
     return [scored[n] for n in range(len(rows))]
+
+
+def _as_text(text: Any) -> str | bytes | Sequence[int]:
+    """Return a text, or a list of token ids; a number says that the list of texts is missing."""
+    if isinstance(text, int | float):
+        raise TypeError(f"texts has the number {text}, expected texts or lists of token ids. Give [ids] for one text")
+    return text
 
 
 def _batches(rows: Sequence[Sequence[int]], most: int) -> Iterator[dict[int, Sequence[int]]]:

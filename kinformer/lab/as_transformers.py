@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import make_dataclass
 from functools import cache, partial, singledispatch
+from threading import get_ident
 from typing import Any, NamedTuple
 
 import torch
@@ -11,10 +12,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from kinformer.core.autocast import at_least_float32
 from kinformer.core.did_you_mean import check_known_keywords
 from kinformer.core.layer import Out
 from kinformer.core.model import CALL_KEYWORDS, display_name
 from kinformer.core.token_positions import context_of_tokens
+from kinformer.core.vocabulary import check_below
 from kinformer.core.warn import warn
 from kinformer.decoding.prompt_rows import prompt_rows
 from kinformer.lab.look import attention_maps
@@ -80,9 +83,10 @@ def call(model: nn.Module, first: Sequence[Any], keywords: Mapping[str, Any]) ->
             f"{display_name(model)} got {len(first)} arguments without a name, expected input_ids and "
             "attention_mask. Name the others"
         )
-    given = (
-        dict.fromkeys(CALL_KEYWORDS) | dict(zip(("input_ids", "attention_mask"), first, strict=False)) | dict(keywords)
-    )
+    named = dict(zip(("input_ids", "attention_mask"), first, strict=False))
+    if twice := named.keys() & keywords.keys():
+        raise TypeError(f"{display_name(model)} got {min(twice)} twice: without a name and as a keyword")
+    given = dict.fromkeys(CALL_KEYWORDS) | named | dict(keywords)
     rows, target = _rows(model, given, ""), _rows(model, given, "decoder_")
     if rows is None:
         raise ValueError(f"{display_name(model)} got no input_ids. Give token ids [B, T]")
@@ -100,8 +104,8 @@ def _rows(model: nn.Module, given: Mapping[str, Any], side: str) -> Int[Tensor, 
     ids, mask = given[f"{side}input_ids"], given[f"{side}attention_mask"]
     if ids is None:
         return None
-    if mask is not None and isinstance(ids, Tensor) and ids.dim() == 2 and len(mask) == len(ids):
-        mask = torch.as_tensor(mask)[:, -ids.shape[1] :]  # with a cache, the mask also covers the tokens read before
+    if mask is not None and given["past_key_values"] is not None and isinstance(ids, Tensor):
+        mask = torch.as_tensor(mask)[..., -ids.shape[-1] :]  # the mask also covers the tokens read before
     rows = prompt_rows(ids if mask is None else {"input_ids": ids, "attention_mask": mask}, model)
     return _on_device(model, rows)
 
@@ -127,7 +131,7 @@ def _(model: TextModel, given: Inputs) -> Any:
     state = given.state
     if state is None and given.keeps_state:
         state = model.start(*given.rows.shape)
-    with _recording(model, "body") as seen:
+    with _recording(model, "body", given) as seen:
         out = model.logits(given.rows, state)
     loss = None if given.labels is None else _loss(out.y[:, :-1], given.labels, given.rows, 1)
     real = {"": given.rows >= 0}
@@ -151,7 +155,7 @@ def _(model: MLM, given: Inputs) -> Any:
     def read_alone(n: int) -> Out:
         return read(_alone(given.rows, n), None if given.kinds is None else _alone(given.rows, n, given.kinds))
 
-    with _recording(model, "body") as seen:
+    with _recording(model, "body", given) as seen:
         out = read(given.rows, given.kinds)
     return _output(
         "MaskedLMOutput",
@@ -173,12 +177,14 @@ def _(model: Seq2Seq, given: Inputs) -> Any:
     if target is None:
         assert labels is not None
         first = labels.new_full((len(labels), 1), model.begin)
-        target = torch.cat([first, labels[:, :-1].masked_fill(labels[:, :-1] < 0, -1)], 1)
+        after = (labels >= 0).flip(1).cumsum(1).flip(1) == 0  # padding; earlier labels without a loss are read
+        written = labels.masked_fill(labels < 0, model.begin).masked_fill(after, -1)
+        target = torch.cat([first, written[:, :-1]], 1)
     state = given.state
     if state is None and given.keeps_state:
         state = model.start(*target.shape)
     source = given.rows if given.state is None else None
-    with _recording(model, "encoder") as read, _recording(model, "decoder") as written:
+    with _recording(model, "encoder", given) as encoded, _recording(model, "decoder", given) as decoded:
         out = model.logits(target, state, source=source)
     maps = _attentions(
         model,
@@ -191,12 +197,12 @@ def _(model: Seq2Seq, given: Inputs) -> Any:
         loss=None if labels is None else _loss(out.y, labels, target, 0),
         logits=out.y,
         past_key_values=out.state if given.keeps_state else None,
-        decoder_hidden_states=written.states(given),
-        encoder_hidden_states=read.states(given),
+        decoder_hidden_states=decoded.states(given),
+        encoder_hidden_states=encoded.states(given),
         decoder_attentions=maps["decoder"],
         encoder_attentions=maps["encoder"],
-        encoder_last_hidden_state=read.last,
-        last_hidden_state=written.last,
+        encoder_last_hidden_state=encoded.last,
+        last_hidden_state=decoded.last,
     )
 
 
@@ -204,13 +210,20 @@ def _(model: Seq2Seq, given: Inputs) -> Any:
 def _(model: Classifier, given: Inputs) -> Any:
     if given.kinds is not None and bool(given.kinds.any()):
         raise ValueError("a classifier reads one text without segment types. Leave token_type_ids out")
-    with _recording(model, "body") as seen:
+    with _recording(model, "body", given) as seen:
         out = model.read(given.rows)
-    labels = None if given.labels is None else given.labels.flatten().long()
+    labels = None if given.labels is None else given.labels.flatten()
+    if labels is not None and (labels.is_floating_point() or labels.shape != given.rows.shape[:1]):
+        raise ValueError(
+            f"labels have {labels.dtype} and shape {list(labels.shape)}, expected the class of each row as an integer "
+            f"[{len(given.rows)}]"
+        )
+    if labels is not None:
+        check_below(labels, out.y.shape[-1], "class", "make classes larger")
     real = model.pooling.rows(given.rows, mark=model.vocab) >= 0  # with a class token, if there is one
     return _output(
         "SequenceClassifierOutput",
-        loss=None if labels is None else F.cross_entropy(out.y, labels),
+        loss=None if labels is None else F.cross_entropy(at_least_float32(out.y), labels.long()),
         logits=out.y,
         hidden_states=seen.states(given),
         attentions=_attentions(model, given, lambda n: model.read(_alone(given.rows, n)), {"": real})[""],
@@ -222,8 +235,10 @@ def _loss(y: Float[Tensor, "B N V"], labels: Tensor, rows: Int[Tensor, "B T"], s
     """Return the mean cross-entropy of the labels that are tokens, with `shift` labels before the first of them."""
     if labels.shape != rows.shape:
         raise ValueError(f"labels have shape {list(labels.shape)}, but the tokens have {list(rows.shape)}")
-    targets = labels.masked_fill((labels < 0) | (rows < 0), -1)[:, shift:]
-    return F.cross_entropy(y.flatten(0, 1), targets.flatten().long(), ignore_index=-1)
+    unread = (rows < 0) | (F.pad(rows, (shift, 0), value=-1)[:, : rows.shape[1]] < 0 if shift else False)
+    targets = labels.masked_fill((labels < 0) | unread, -1)[:, shift:]
+    check_below(targets, y.shape[-1], "label", "give token ids, and -100 for no loss")
+    return F.cross_entropy(at_least_float32(y).flatten(0, 1), targets.flatten().long(), ignore_index=-1)
 
 
 @cache
@@ -270,18 +285,27 @@ class _Recording(NamedTuple):
 
 
 @contextmanager
-def _recording(model: nn.Module, name: str) -> Iterator[_Recording]:
-    """Record the hidden states of the body of this name; a wrapper of a model has it further inside."""
+def _recording(model: nn.Module, name: str, given: Inputs) -> Iterator[_Recording]:
+    """Record the hidden states of the body of this name; a wrapper of a model has it further inside.
+
+    The calls of other threads are not recorded.
+    """
+    thread = get_ident()
     places = (part for place, part in model.named_modules() if place.rpartition(".")[2] == name)
     body, seen = next(places, None), _Recording([], [], [])
-    blocks = getattr(body, "layers", ())
+    blocks = getattr(body, "layers", ()) if given.shows_states else ()
+
+    def keep(kept: list[Tensor], state: Tensor) -> None:
+        if get_ident() == thread:
+            kept.append(state)
+
     hooks = [
-        part.register_forward_pre_hook(lambda _, args, kept=kept: kept.append(args[0]))
+        part.register_forward_pre_hook(lambda _, args, kept=kept: keep(kept, args[0]))
         for parts, kept in (((body,) if body is not None else (), seen.inputs), (blocks, seen.blocks))
         for part in parts
     ]
     if body is not None:
-        hooks.append(body.register_forward_hook(lambda module, args, out: seen.outputs.append(out.y)))
+        hooks.append(body.register_forward_hook(lambda module, args, out: keep(seen.outputs, out.y)))
     try:
         yield seen
     finally:
@@ -305,6 +329,9 @@ def _attentions(
     unseen: dict[str, str] = {}
     for n in range(len(given.rows)):
         lengths = {side: int(mask[n].sum()) for side, mask in real.items()}
+        if min(lengths.values()) == 0:
+            rows.append({})
+            continue
         _, maps, missing = attention_maps(model, partial(read, n), lengths)
         rows.append(maps)
         unseen |= {name: reason for name, reason in missing.items() if not model.get_submodule(name).cross}
@@ -317,11 +344,12 @@ def _attentions(
         if name in unseen:
             layers[side].append(None)
         else:
-            spread = [_spread(maps[name], mask) for maps, mask in zip(rows, real[side], strict=True)]
+            none = torch.zeros(part.sizes.heads, 0, 0)
+            spread = [_spread(maps.get(name, none), mask) for maps, mask in zip(rows, real[side], strict=True)]
             layers[side].append(torch.stack(spread))
     if unseen:
         name, reason = next(iter(unseen.items()))
-        warn(f"{len(unseen)} of {len(unseen) + len(rows[0])} attention layers have no weights; {name}: {reason}")
+        warn(f"{len(unseen)} of {len(unseen) + max(map(len, rows))} attention layers have no weights; {name}: {reason}")
     return {side: tuple(each) for side, each in layers.items()}
 
 
@@ -329,7 +357,8 @@ def _spread(weights: Float[Tensor, "H n n"], real: Bool[Tensor, " T"]) -> Float[
     """Return the weights between the tokens of a row with padding, which has weight 0."""
     at = real.nonzero()[:, 0].cpu()
     whole = weights.new_zeros(len(weights), len(real), len(real))
-    whole[:, at[:, None], at] = weights
+    if weights.shape[1]:
+        whole[:, at[:, None], at] = weights
     return whole.to(real.device)
 
 

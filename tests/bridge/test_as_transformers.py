@@ -1,5 +1,6 @@
 """The call of models with `input_ids`, and `generate`, against the classes of transformers with equal weights."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,54 @@ def test_an_encoder_decoder_and_a_classifier() -> None:
     torch.testing.assert_close(out.loss, -scores.log_softmax(-1)[torch.arange(3), [0, 1, 1]].mean())
 
 
+def test_padding_changes_no_loss_and_labels_may_have_gaps() -> None:
+    torch.manual_seed(0)
+    ids, _ = rows()
+    model = kf.gpt(vocab=VOCAB, d=16, depth=1, heads=2).eval()
+    alone = model(input_ids=ids[:1, 3:], labels=ids[:1, 3:]).loss
+    mask = (torch.arange(LENGTH) >= 3).long()[None]
+    torch.testing.assert_close(model(ids[:1], attention_mask=mask, labels=ids[:1]).loss, alone)
+    low = model.to(torch.bfloat16)(input_ids=ids, labels=ids)
+    assert low.logits.dtype == torch.bfloat16 and low.loss.dtype == torch.float32
+    pairs = kf.transformer(vocab=VOCAB, d=16, depth=1, heads=2).eval()
+    labels = ids[:, :5].clone()
+    labels[0, 1] = -100
+    read = torch.cat([torch.full((3, 1), pairs.begin), labels[:, :-1].masked_fill(labels[:, :-1] < 0, pairs.begin)], 1)
+    y = pairs.logits(read, source=ids).y
+    nll = -y.log_softmax(-1).gather(-1, labels.clamp_min(0)[..., None])[..., 0][labels >= 0].mean()
+    torch.testing.assert_close(pairs(input_ids=ids, labels=labels).loss, nll)
+
+
+def test_threads_and_empty_rows_get_their_own_states() -> None:
+    torch.manual_seed(0)
+    model = kf.gpt(vocab=VOCAB, d=16, depth=2, heads=2).eval()
+    texts = torch.randint(VOCAB, (8, 1, 6))
+    expected = [model(input_ids=text).last_hidden_state for text in texts]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(5):
+            outs = list(pool.map(lambda text: model(input_ids=text, output_hidden_states=True), texts))
+            assert all(len(out.hidden_states) == 3 for out in outs)
+            assert all(torch.equal(out.last_hidden_state, own) for out, own in zip(outs, expected, strict=True))
+    ids, mask = rows()
+    mask[2] = 0
+    for other in (model, kf.bert(vocab=VOCAB, d=16, depth=1, heads=2, length=32).eval()):
+        weights = other(input_ids=ids, attention_mask=mask, output_attentions=True).attentions[0]
+        assert not weights[2].any() and bool(weights[1].any())
+
+
+def test_rows_end_at_the_given_ids_or_at_those_of_the_tokenizer() -> None:
+    torch.manual_seed(0)
+    ids, _ = rows()
+    model = kf.gpt(vocab=VOCAB, d=16, depth=1, heads=2).eval()
+    free = model.generate(ids, max_new_tokens=9)[0, LENGTH:].tolist()
+    default, given, *_ = dict.fromkeys(free)  # the row has the default end before the given one
+    model.foreign_ends = (default,)
+    assert model.generate(ids, max_new_tokens=9)[0, LENGTH:].tolist() == [default] * 9
+    ended = model.generate(ids, max_new_tokens=9, eos_token_id=[given, -1], pad_token_id=1)[0, LENGTH:].tolist()
+    count = free.index(given) + 1
+    assert ended == free[:count] + [1] * (9 - count)
+
+
 def test_samples_beams_and_what_has_no_weights() -> None:
     torch.manual_seed(0)
     ids, _ = rows()
@@ -160,6 +209,13 @@ def test_samples_beams_and_what_has_no_weights() -> None:
         "got 3 arguments without a name, expected input_ids and attention_mask": lambda: model(ids, ids, ids, labels=1),
         "num_return_sequences=2 has no effect: expected samples": lambda: model.generate(ids, num_return_sequences=2),
         "generate got no input_ids. Give token ids": lambda: model.generate(max_new_tokens=3),
+        "max_length=2 leaves no room: the prompt has 9 tokens": lambda: model.generate(ids, max_length=2),
+        "do_sample=True has no effect with num_beams=2": lambda: model.generate(ids, do_sample=True, num_beams=2),
+        "got input_ids twice: without a name and as a keyword": lambda: model(ids, input_ids=ids),
+        "attention_mask has shape .3, 11., but": lambda: model(ids, attention_mask=torch.ones(3, 11)),
+        "labels have torch.float32 and shape .3.": lambda: kf.bert_classifier(d=8, depth=1, heads=2)(
+            ids, labels=torch.rand(3)
+        ),
         "generate has no keyword 'repetition_penalty'": lambda: model.generate(ids, repetition_penalty=1.1),
     }.items():
         with pytest.raises((TypeError, ValueError), match=message):

@@ -72,8 +72,7 @@ def test_likelihoods_and_whole_texts(model: kf.Model) -> None:
     (rolling,) = lm.loglikelihood_rolling(requests("loglikelihood_rolling", ("a cat",)))
     assert rolling == pytest.approx(likelihood(model, "\n", "a cat"), abs=1e-4) and math.isfinite(rolling)
     text = bytes(kf.generate(model, list(b"ab"), 1, temperature=0)[0, 2:].tolist()).decode("latin1")
-    if text.isascii():
-        assert lm.loglikelihood(requests("loglikelihood", ("ab", text)))[0][1]
+    assert text.isascii() and lm.loglikelihood(requests("loglikelihood", ("ab", text)))[0][1]
 
 
 def test_answers_end_at_the_texts_of_the_task(model: kf.Model) -> None:
@@ -88,7 +87,15 @@ def test_answers_end_at_the_texts_of_the_task(model: kf.Model) -> None:
         requests("generate_until", ("a cat", options), ("the", {"until": [], "max_gen_toks": 12}), ("x y", options))
     )
     assert answers == [alone[0].split(stop)[0], alone[1], alone[2].split(stop)[0]]
-    with pytest.raises(ValueError, match="a task gives num_beams, which kinformer does not have"):
+    model.foreign_ends = (ord(stop),)  # the token that ends a text is no part of it
+    (ended,) = lm.generate_until(requests("generate_until", ("a cat", {"until": [], "max_gen_toks": 12})))
+    assert ended == alone[0].split(stop)[0]
+    usual = {"until": [], "temperature": 0.0, "top_p": 0.9, "do_sample": True, "max_tokens": 12, "num_beams": 1}
+    assert lm.generate_until(requests("generate_until", ("a cat", usual))) == [ended]
+    for wrong, message in (({"batch_size": "auto"}, "wrong batch_size: got 'auto'"), ({"devcie": "cpu"}, "devcie")):
+        with pytest.raises((ValueError, TypeError), match=message):
+            KinformerLM(model, **wrong)
+    with pytest.raises(ValueError, match="a task gives num_beams=2, but answers are single rows"):
         lm.generate_until(requests("generate_until", ("a", {"num_beams": 2})))
     with pytest.raises(ValueError, match="lm_eval needs a model that predicts the next token of a text, but bert"):
         KinformerLM(kf.bert(d=16, depth=1, heads=2))

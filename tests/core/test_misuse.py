@@ -341,8 +341,8 @@ CALLS = {
     "kf.generate(pairs, ids, 2)": (
         "ValueError: Seq2Seq got no source; give source=ids [R, S], with tokens=None to begin the target"
     ),
-    "kf.generate(model, ids, 2, stop=[0, 1])": (
-        "ValueError: wrong stop: got [0, 1], expected a token id, or a function of the new tokens [B, N] that "
+    "kf.generate(model, ids, 2, stop={0: 1})": (
+        "ValueError: wrong stop: got {0: 1}, expected a token id, several, or a function of the new tokens [B, N] that "
         "says which rows have ended"
     ),
     "model.logits(ids, mask)": STATE,

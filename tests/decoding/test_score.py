@@ -59,3 +59,11 @@ def test_other_models_are_refused_in_a_line() -> None:
     for other, got in ((kf.bert(d=16, depth=1, heads=2), "bert, which reads masked"), (3, "3")):
         with pytest.raises(ValueError, match=f"next token of a text: got {got}. Use one such as gpt"):
             kf.score(other, "a")
+
+
+def test_ids_that_are_no_tokens_are_refused(model: kf.Model) -> None:
+    for wrong in (-1, 256):
+        with pytest.raises(ValueError, match=f"a text has the token id {wrong}: expected 0 to 255"):
+            kf.score(model, [[5, wrong, 6]])
+    with pytest.raises(TypeError, match="texts has the number 1, expected texts or lists of token ids"):
+        kf.score(model, [1, 2, 3])  # type: ignore[list-item]

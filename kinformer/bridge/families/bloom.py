@@ -20,6 +20,7 @@ FAMILIES = (
             Keyword("layer_norm_epsilon", "eps", 1e-5),
             Keyword("tie_word_embeddings", "tie", True),
             OneValue("apply_residual_connection_post_layernorm", False),
+            OneValue("slow_but_exact", False),
             Constants(head_dim=None),
         ),
         rules(
@@ -36,6 +37,6 @@ FAMILIES = (
         ),
         prefix="transformer.",
         length_key="seq_length",
-        unread=frozenset({"slow_but_exact", "masked_softmax_fusion", "bias_dropout_fusion", "unk_token_id"}),
+        unread=frozenset({"masked_softmax_fusion", "bias_dropout_fusion", "unk_token_id"}),
     ),
 )

@@ -8,6 +8,7 @@ from kinformer.members.transformer import transformer
 SIZES = (
     Keyword("d_model", "d"),
     Keyword("encoder_layers", "depth"),
+    Equal("num_hidden_layers", "depth"),
     Keyword("decoder_layers", "decoder_depth", usual=lambda keywords: keywords["depth"]),
     Keyword("encoder_attention_heads", "heads"),
     Equal("decoder_attention_heads", "heads"),
@@ -21,9 +22,10 @@ SIZES = (
     OneValue("add_final_layer_norm", False),
     OneValue("add_bias_logits", False),
     OneValue("is_decoder", False),
+    OneValue("is_encoder_decoder", True),
     Constants(norm="post", pattern="Full()", head_bias=True, head_dim=None),
 )
-UNREAD = frozenset({"num_hidden_layers", "encoder_layerdrop", "decoder_layerdrop", "classif_dropout", "output_past"})
+UNREAD = frozenset({"encoder_layerdrop", "decoder_layerdrop", "classif_dropout", "output_past"})
 
 
 def _attention(ours: str, theirs: str) -> tuple[tuple[object, ...], ...]:

@@ -110,6 +110,7 @@ FAMILIES = (
             FeedForward(),
             OutputScale(),
             OneValue("is_decoder", False),
+            OneValue("is_encoder_decoder", True),
             OneValue("forced_bos_token_id", None),
         ),
         rules(*_tensors()),

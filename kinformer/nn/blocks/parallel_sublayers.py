@@ -27,7 +27,7 @@ class ParallelSublayers(Layer):
     norm: makes a norm from a width, one for each sublayer; none by default.
 
     Errors: ValueError if there is no sublayer or if the widths differ. Source: Wang and Komatsuzaki, 2021,
-    https://github.com/kingoflolz/mesh-transformer-jax; Black et al., 2022, arXiv:2204.06745, section 2.2.
+    https://github.com/kingoflolz/mesh-transformer-jax; Black et al., 2022, arXiv:2204.06745, section 2.1.2.
     """
 
     def __init__(self, *layers: Layer, norm: Callable[[int], nn.Module] = nn.Identity):
