@@ -36,6 +36,7 @@ UNREAD = frozenset(
     exponential_decay_length_penalty suppress_tokens begin_suppress_tokens pruned_heads
     """.split()
 )
+FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 TRAINING = frozenset({"dropout", "init", "best", "beside", "smoothing"})  # keywords of members that change no output
 
 
@@ -186,7 +187,13 @@ class Family:
 
 
 def _joined(place: Place, parts: Sequence[Tensor], shape: torch.Size) -> Tensor:
-    """Return our tensor from its foreign parts; raise CheckpointError if it does not get the shape."""
+    """Return our tensor from its foreign parts; raise CheckpointError for other dtypes, or if it gets another shape."""
+    for name, part in zip(place.theirs, parts, strict=True):
+        if part.dtype not in FLOATS:
+            raise CheckpointError(
+                f"the weights have {name} in {part.dtype}, expected {' or '.join(map(str, FLOATS))}. Save it with one "
+                "of these, or without quantisation"
+            )
     try:
         tensor = place.form.join(parts, place.owner).contiguous()
     except (RuntimeError, IndexError):  # the parts do not fit together, or have too few axes
@@ -226,7 +233,7 @@ def family_of(kind: Any) -> Family:
     Errors: CheckpointError for a type that kinformer does not read.
     """
     table = families()
-    if kind not in table:
+    if not isinstance(kind, str) or kind not in table:
         raise CheckpointError(
             f"kinformer does not read models of type {quote(kind)}{suggest_names(str(kind), table)}; it reads "
             f"{', '.join(table)}"

@@ -23,6 +23,10 @@ CLASSES = {  # by the kind of data that a model reads: the class that wraps it, 
     "labelled": ("KinformerForSequenceClassification", "AutoModelForSequenceClassification"),
 }
 
+OPTIONAL = (  # files that not every model has; those of another model would be read with this one
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"),
+    *("generation_config.json", "model.safetensors.index.json", "model-?????-of-?????.safetensors", f"{CODE}.py"),
+)
 OTHER = ("", "AutoModel")  # of a model of other data that a class of transformers computes
 
 
@@ -72,6 +76,8 @@ def hf_folder(model: nn.Module) -> HFFolder:
 def save_for_hf(model: nn.Module, folder: Path) -> HFFolder:
     """Write a model for transformers, and return what was written.
 
+    Files of an earlier model in the folder that this one does not have are removed.
+
     model: a model of text that a member built.
     folder: folder to write, which is created if it is missing.
 
@@ -80,6 +86,9 @@ def save_for_hf(model: nn.Module, folder: Path) -> HFFolder:
     result = hf_folder(model)
     folder.mkdir(parents=True, exist_ok=True)
     write_together({folder / name: data for name, data in result.files.items()})
+    for path in [path for pattern in OPTIONAL for path in folder.glob(pattern)]:
+        if path.name not in result.files:
+            path.unlink()
     return result
 
 

@@ -9,17 +9,19 @@ from torch import Tensor
 
 from kinformer.bridge.family import Family, family_of
 from kinformer.bridge.hf_tokenizer import is_byte_tokenizer
-from kinformer.checkpoint.model_files import CONFIG, WEIGHTS, CheckpointError, contents, is_foreign, read_config
+from kinformer.checkpoint.model_files import CONFIG, WEIGHTS, CheckpointError, is_foreign, read_config
 from kinformer.checkpoint.special_tokens import SpecialTokens, read_special_tokens
 from kinformer.checkpoint.tokenizer import Tokenizer
 from kinformer.checkpoint.tokenizer_choice import folder_tokenizer
 from kinformer.checkpoint.weights_file import load_tensors, read_tensors
-from kinformer.core.from_json import from_json
+from kinformer.core.quote import quote, shorten
 from kinformer.core.uninitialised import Uninitialised
 
 INDEX = "model.safetensors.index.json"  # names the file of each tensor, where there are several
 TARGET_KEYS = ("decoder_start_token_id", "eos_token_id", "forced_bos_token_id", "bad_words_ids")
 BYTES = 256  # tokens of a model of bytes
+# of numbers that are no numbers, or too large for the memory
+FAULTS = (ValueError, TypeError, ArithmeticError, AttributeError, LookupError, RuntimeError, MemoryError)
 PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 
 
@@ -75,6 +77,8 @@ def _target_tokens(folder: Path) -> dict[str, Any]:
     """Return the keys of generation_config.json that open and close a target; they precede those of config.json."""
     path = folder / "generation_config.json"
     config = read_config(path) if path.is_file() else {}
+    if not isinstance(config, dict):
+        raise CheckpointError(f"{path.name} is damaged: got {quote(config)}, expected an object of JSON")
     return {key: config[key] for key in TARGET_KEYS if config.get(key) is not None}
 
 
@@ -93,8 +97,9 @@ def build(family: Family, config: Mapping[str, Any], weights: Mapping[str, Tenso
             model: Any = family.member(**keywords)
         except CheckpointError:
             raise
-        except (ValueError, TypeError, ArithmeticError) as error:  # settings compute with the numbers of the config
-            raise CheckpointError(f"the config cannot be built: {error}") from error
+        except FAULTS as error:  # settings compute with the numbers of the config
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            raise CheckpointError(f"the config cannot be built: {shorten(reason, 200)}") from error
     load_tensors(model, family.join(model, weights), Path(WEIGHTS))
     kinds = {tensor.dtype for tensor in weights.values() if tensor.is_floating_point()}
     if len(kinds) == 1:
@@ -114,10 +119,12 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     if (folder / WEIGHTS).is_file():
         return read_tensors(folder / WEIGHTS)[0]
     if (folder / INDEX).is_file():
-        try:
-            files = from_json(contents(folder / INDEX))["weight_map"]
-        except (ValueError, LookupError, TypeError) as error:
-            raise CheckpointError(f"{INDEX} is damaged: {error}") from error
+        index = read_config(folder / INDEX)
+        files = index.get("weight_map") if isinstance(index, dict) else index
+        if not isinstance(files, dict) or not all(isinstance(name, str) for name in files.values()):
+            raise CheckpointError(
+                f"{INDEX} is damaged: got weight_map={quote(files)}, expected the name of a file for each tensor"
+            )
         tensors: dict[str, Tensor] = {}
         for name in sorted(set(files.values())):
             if Path(name).name != name:

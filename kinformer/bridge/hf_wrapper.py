@@ -13,7 +13,7 @@ from transformers import GenerationMixin, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
 from kinformer.bridge.hf_export import CODE, module_text
-from kinformer.core.discover import find_member
+from kinformer.core.discover import check_member_name, members
 from kinformer.models.support.sliding_reader import SlidingReader
 
 INPUTS = tuple(
@@ -109,14 +109,16 @@ def _build(config: KinformerConfig) -> Any:
     """Return the member of a config, with initial weights on the CPU.
 
     Transformers builds models on the meta device, where members cannot compute their constants, and in the dtype of the
-    weights, in which the constants would be inexact.
+    weights, in which the constants would be inexact. No file that the config names is run.
     """
+    registered = members()
+    check_member_name(str(config.member), registered)
     dtype = torch.get_default_dtype()
     keywords = {name: tuple(value) if isinstance(value, list) else value for name, value in config.keywords.items()}
     torch.set_default_dtype(torch.float32)
     try:
         with torch.device("cpu"), torch.random.fork_rng(devices=[]):
-            model = find_member(config.member).rebuild(**keywords)  # type: ignore[attr-defined]
+            model = registered[config.member].rebuild(**keywords)  # type: ignore[attr-defined]
     finally:
         torch.set_default_dtype(dtype)
     model.trained_length = config.trained_length

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from kinformer.bridge.families.llama import rope_parameters
 from kinformer.bridge.family import Family, rules
 from kinformer.bridge.settings import ACTIVATIONS, Config, Constants, Keyword, Keywords, Setting, UnreadableKey
 from kinformer.bridge.tensors import ByHead
@@ -16,12 +17,9 @@ class PartialRope(Setting):
 
     def read(self, config: Config, keywords: Keywords) -> dict[str, Any]:
         given = {key: config[key] for key in self.keys if config.get(key) is not None}
-        base, share = given.get("rotary_emb_base", 10000.0), given.get("rotary_pct", 0.25)
-        for key in ("rope_scaling", "rope_parameters"):
-            parameters = given.get(key, {})
-            if parameters.get("rope_type", parameters.get("type", "default")) != "default":
-                raise UnreadableKey(key, parameters, "rope_type 'default'")
-            base, share = parameters.get("rope_theta", base), parameters.get("partial_rotary_factor", share)
+        parameters = rope_parameters(config)
+        base = parameters.get("rope_theta", given.get("rotary_emb_base", 10000.0))
+        share = parameters.get("partial_rotary_factor", given.get("rotary_pct", 0.25))
         for key, value in (("rope_theta", base), ("partial_rotary_factor", share)):
             if given.get(key, value) != value:  # transformers does not read these keys beside the others
                 raise UnreadableKey(key, given[key], f"{value} as in rope_parameters, rotary_emb_base and rotary_pct")

@@ -1,5 +1,6 @@
 """Llama and its kin: Mistral (a sliding window), Qwen2 (biases), Qwen3 (norms of queries and keys)."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from kinformer.bridge.family import Family, rules
@@ -8,19 +9,28 @@ from kinformer.bridge.tensors import Stacked
 from kinformer.members.llama import llama
 
 
+def rope_parameters(config: Config) -> Mapping[str, Any]:
+    """Return the parameters of the rotations, of which transformers reads the older key first.
+
+    config: the foreign config.
+
+    Errors: UnreadableKey for scaled rotations, and for values that are no parameters.
+    """
+    key = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
+    parameters = config.get(key) or {}
+    is_mapping = isinstance(parameters, Mapping)
+    if not is_mapping or parameters.get("rope_type", parameters.get("type", "default")) != "default":
+        raise UnreadableKey(key, parameters, "rope_type 'default'")
+    return parameters
+
+
 class Rope(Setting):
     """The base of the rotations; scaled rotations are refused."""
 
     keys = ("rope_parameters", "rope_theta", "rope_scaling")
 
     def read(self, config: Config, keywords: Keywords) -> dict[str, Any]:
-        base = config.get("rope_theta", 10000.0)
-        for key in ("rope_scaling", "rope_parameters"):
-            parameters = config.get(key) or {}
-            if parameters.get("rope_type", parameters.get("type", "default")) != "default":
-                raise UnreadableKey(key, parameters, "rope_type 'default'")
-            base = parameters.get("rope_theta", base)
-        return {"base": float(base)}
+        return {"base": float(rope_parameters(config).get("rope_theta", config.get("rope_theta", 10000.0)))}
 
     def write(self, keywords: Keywords) -> dict[str, Any]:
         return {"rope_parameters": {"rope_theta": keywords["base"], "rope_type": "default"}}

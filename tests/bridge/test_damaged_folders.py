@@ -1,0 +1,111 @@
+"""Folders of transformers with hostile or damaged files: nothing is run, and every fault is one line."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+import kinformer as kf
+from kinformer.bridge.family import family_of
+from kinformer.bridge.hf_wrapper import KinformerConfig, KinformerForCausalLM
+from kinformer.checkpoint.model_files import CheckpointError
+from tests.bridge.test_decoders import VOCAB, peer
+from tests.bridge.test_hf_folder import changed
+
+
+def refusal(folder: Path) -> str:
+    """The message that refuses a folder, which is one short line."""
+    with pytest.raises(CheckpointError) as error:
+        kf.load(folder)
+    message = str(error.value)
+    assert "\n" not in message and len(message) < 600
+    return message
+
+
+def test_no_file_that_a_config_names_is_run(tmp_path: Path) -> None:
+    evil, trace = tmp_path / "evil.py", tmp_path / "trace"
+    evil.write_text(f"open({str(trace)!r}, 'w').close()\n")
+    entries = {"model_type": "kinformer", "member": f"{evil}:f", "keywords": {}, "trained_length": None}
+    (tmp_path / "config.json").write_text(json.dumps(entries))
+    with pytest.raises(LookupError) as error:
+        KinformerForCausalLM(KinformerConfig.from_pretrained(tmp_path))
+    assert not trace.exists() and "there is no member" in str(error.value) and "\n" not in str(error.value)
+
+
+def test_files_of_an_earlier_model_are_removed(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+    stale = ["chat_template.jinja", "model.safetensors.index.json", "model-00001-of-00002.safetensors"]
+    stale += ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "modeling_kinformer.py"]
+    for name in (*stale, "generation_config.json"):
+        (tmp_path / name).write_text("{}")
+    model: Any = kf.gpt(d=16, depth=1, heads=2, length=8, vocab=11)
+    kf.save(model, tmp_path, format="hf")
+    assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "config.json", "model.safetensors"}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("config.json", '{"model_type": ["x"]}', "does not read models of type ['x']"),
+        ("generation_config.json", "[1]", "generation_config.json is damaged: got [1], expected"),
+        ("model.safetensors.index.json", '{"weight_map": ["a"]}', "index.json is damaged: got weight_map=['a']"),
+        ("model.safetensors.index.json", '{"weight_map": {"a": 1}}', "index.json is damaged: got weight_map={'a': 1}"),
+        ("model.safetensors.index.json", '{"weight_map": {"a": null}}', "is damaged: got weight_map={'a': None}"),
+        ("model.safetensors.index.json", '{"weight_map": null}', "index.json is damaged: got weight_map=None"),
+        ("model.safetensors.index.json", "[1]", "index.json is damaged: got weight_map=[1]"),
+        ("model.safetensors.index.json", "{", "is truncated or not JSON"),
+    ],
+)
+def test_damaged_json_is_named(name: str, content: str, message: str, tmp_path: Path) -> None:
+    peer("llama").save_pretrained(tmp_path)
+    if "index" in name:
+        (tmp_path / "model.safetensors").unlink()
+    (tmp_path / name).write_text(content)
+    assert message in refusal(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"vocab_size": 10**12}, "the config cannot be built: "),
+        ({"vocab_size": 2**63}, "the config cannot be built: "),
+        ({"hidden_size": 10**30}, "the config cannot be built: "),
+        ({"rope_parameters": "linear"}, "has rope_parameters='linear', which kinformer does not read: expected"),
+        ({"rope_scaling": [1]}, "has rope_scaling=[1], which kinformer does not read: expected"),
+        ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "has rope_scaling="),
+    ],
+)
+@pytest.mark.parametrize("kind", ["llama", "gpt_neox"])
+def test_numbers_and_rotations_of_no_model_are_refused(
+    kind: str, keys: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    peer(kind).save_pretrained(tmp_path)
+    changed(tmp_path, **keys)
+    assert message in refusal(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt_neox"])
+def test_of_two_keys_of_the_rotations_transformers_decides(kind: str) -> None:
+    family = family_of(kind)
+    config = {"vocab_size": VOCAB, "hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 4}
+    config |= {"num_key_value_heads": 4} if kind == "llama" else {}
+    keys = {"rope_scaling": {"rope_theta": 7.0}, "rope_parameters": {"rope_type": "default", "rope_theta": 5.0}}
+    theirs = transformers.AutoConfig.for_model(kind, **config, **keys)
+    assert theirs.rope_parameters["rope_theta"] == 7.0
+    assert family.read({**config, **keys})["base"] == 7.0
+    scaled = {"rope_scaling": {"rope_type": "default"}, "rope_parameters": {"rope_type": "linear", "factor": 2.0}}
+    assert transformers.AutoConfig.for_model(kind, **config, **scaled).rope_parameters["rope_type"] == "default"
+    assert family.read({**config, **scaled})["base"] == 10000.0
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float8_e4m3fn, torch.complex64, torch.bool])
+def test_weights_of_other_dtypes_are_refused(dtype: torch.dtype, tmp_path: Path) -> None:
+    peer("llama").save_pretrained(tmp_path)
+    path, name = tmp_path / "model.safetensors", "model.layers.0.mlp.up_proj.weight"
+    tensors = load_file(path)
+    save_file({**tensors, name: tensors[name].to(dtype)}, path, {"format": "pt"})
+    assert f"the weights have {name} in {dtype}, expected torch.float64 or" in refusal(tmp_path)
