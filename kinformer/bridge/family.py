@@ -235,7 +235,7 @@ def family_of(kind: Any) -> Family:
     table = families()
     if not isinstance(kind, str) or kind not in table:
         raise CheckpointError(
-            f"kinformer does not read models of type {quote(kind)}{suggest_names(str(kind), table)}; it reads "
+            f"kinformer does not read models of type {quote(kind)}{suggest_names(str(kind), table, '')}; it reads "
             f"{', '.join(table)}"
         )
     return table[kind]

@@ -1,4 +1,4 @@
-"""T5: an encoder-decoder with biases of distance buckets, RMS norms and no other biases."""
+"""T5: an encoder-decoder with biases of distance buckets, and RMS norms."""
 
 from functools import partial
 

@@ -50,7 +50,7 @@ def test_all_that_a_training_keeps_names_the_whole_data(files: Path, capsys: pyt
     capsys.readouterr()
     assert run(["evaluate", str(out), "--data", spec(files, ",documents=blank"), "--split", "valid", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert report["data"] == f"{spec(files, ',documents=blank')},tokenizer={out}"
+    assert report["data"] == f"{spec(files, ',documents=blank')},tokenizer={out}/tokenizer.json"
 
 
 @pytest.mark.parametrize(("name", "tokenizer"), [("gpt", "bpe:300"), ("bert", "bytes")])

@@ -1,5 +1,6 @@
 """Losses for models with exits, and the check that refuses exit rules without a loss."""
 
+import copy
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -76,9 +77,10 @@ class ManyExits(Writer):
                 raise ValueError(
                     "outputs='each' has a head for each exit, which cannot be tied to the embedding; give tie=False"
                 )
-            head = self.head
-            earlier_heads = [type(head)(head.in_features, head.out_features, bias=False) for _ in range(count - 1)]
-            self.head = PerExit([*earlier_heads, head])
+            earlier_heads = [copy.deepcopy(self.head) for _ in range(count - 1)]
+            for head in earlier_heads:
+                head.reset_parameters()
+            self.head = PerExit([*earlier_heads, self.head])
 
     def context(self, ctx: Context) -> Context:
         """Return the context for the layers, with the number of output tokens that exit rules need.
