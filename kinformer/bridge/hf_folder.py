@@ -63,7 +63,7 @@ def load_folder(folder: Path) -> Any:
 def set_tokenizer(model: Any, tokenizer: Tokenizer | None, special: SpecialTokens) -> None:
     """Give a foreign model its tokenizer, or mark it as a model that reads no texts.
 
-    The ids of a model with 256 tokens count as bytes. Ends that are no tokens of the model are left out, with a warning.
+    The ids of a model with 256 tokens count as bytes. Ends that are no tokens of the model are left out with a warning.
 
     model: the model.
     tokenizer: the tokenizer that it came with, or None.
