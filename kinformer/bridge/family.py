@@ -57,6 +57,8 @@ class Family:
     length_key: name of the key with the longest row of the training; None if a setting reads it.
     unread: further keys of the config that change no result.
     spare: regular expressions of names of tensors that are no weights, such as masks.
+    fixed: functions of rows and columns that compute a table as the member does, by regular expressions of names of
+        foreign tables, which must be equal.
     head: first parts of the names of our tensors that models which were saved without a head lack.
     copies: names of foreign tensors, each with the name of another that it usually equals; one of both is enough.
     zeros: names of foreign tensors that are 0 if they are missing.
@@ -71,6 +73,7 @@ class Family:
     length_key: str | None = None
     unread: frozenset[str] = frozenset()
     spare: tuple[str, ...] = ()
+    fixed: Mapping[str, Callable[[int, int], Tensor]] = field(default_factory=dict)
     head: tuple[str, ...] = ()
     copies: Mapping[str, str] = field(default_factory=dict)
     zeros: tuple[str, ...] = ()
@@ -174,6 +177,9 @@ class Family:
         """Whether a foreign tensor is no weight, or a second copy of one that our model shares."""
         if any(re.fullmatch(pattern, name) for pattern in self.spare):
             return True
+        if table := next((table for pattern, table in self.fixed.items() if re.fullmatch(pattern, name)), None):
+            _check_fixed(name, theirs[name], table)
+            return True
         if name in self.copies and torch.equal(theirs[name], theirs[self.copies[name]]):
             return True
         every = model.state_dict(keep_vars=True)
@@ -184,6 +190,18 @@ class Family:
                 (other,) = next(found.theirs for found in places(model, [first], self.tensors))
                 return torch.equal(theirs[name], theirs[other])
         return False
+
+
+def _check_fixed(name: str, given: Tensor, table: Callable[[int, int], Tensor]) -> None:
+    """Raise CheckpointError unless a foreign table has the numbers that a function computes, up to rounding."""
+    if given.dtype in FLOATS and given.dim() == 2:
+        nearness = max(torch.finfo(given.dtype).eps, 1e-4)  # float32 computes angles of far positions less exactly
+        if torch.allclose(given.double(), table(*given.shape), rtol=0, atol=nearness):
+            return
+    raise CheckpointError(
+        f"the weights have {name} with other numbers than kinformer computes: got {quote(given)}, expected the "
+        "usual table. Train the model here, or run it with transformers"
+    )
 
 
 def _joined(place: Place, parts: Sequence[Tensor], shape: torch.Size) -> Tensor:

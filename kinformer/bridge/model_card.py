@@ -62,7 +62,7 @@ def model_card(model: Any, written: HFFolder, name: str, results: TrainingResult
     results: the facts about the training; None if they are not known.
     """
     metadata = "\n".join(f"{key}: {json.dumps(value)}" for key, value in _metadata(model, written, name, results))
-    parts = (_summary(model, written), *_usage(model, written), *_training(model, results), *_limits(model, written))
+    parts = (_summary(model, written), *_usage(written), *_training(model, results), *_limits(model, written))
     return "\n\n".join((f"---\n{metadata}\n---", f"# {name}", *parts)).encode() + b"\n"
 
 
@@ -99,7 +99,7 @@ def _summary(model: Any, written: HFFolder) -> str:
     )
 
 
-def _usage(model: Any, written: HFFolder) -> Iterator[str]:
+def _usage(written: HFFolder) -> Iterator[str]:
     trust = "" if written.reason is None else ", trust_remote_code=True"
     yield "## Use"
     if written.reason is not None:

@@ -37,7 +37,7 @@ class SpecialTokens(NamedTuple):
             names, ends, template = (entry[name] for name in cls._fields)
             fits = isinstance(template, str | None) and all(isinstance(text, str) for text in names.values())
             if fits and all(type(token) is int for token in ends):
-                return cls(names, tuple(ends), template)
+                return _encodable(cls(names, tuple(ends), template), path)
         except (TypeError, LookupError, AttributeError):
             pass
         raise CheckpointError(
@@ -77,7 +77,20 @@ def read_special_tokens(folder: Path) -> SpecialTokens:
     template = settings.get("chat_template")
     if (folder / TEMPLATE).is_file():
         template = (folder / TEMPLATE).read_text(encoding="utf-8", errors="replace")
-    return SpecialTokens(names, tuple(ends), _default_template(template))
+    return _encodable(SpecialTokens(names, tuple(ends), _default_template(template)), folder / SETTINGS)
+
+
+def _encodable(special: SpecialTokens, path: Path) -> SpecialTokens:
+    """Return special tokens; raise CheckpointError, with the name of their file, for texts that UTF-8 cannot hold."""
+    for text in (*special.names.values(), special.chat_template or ""):
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise CheckpointError(
+                f"{path} is damaged: got {quote(text)}, which has half a character at {error.start}, expected a text "
+                "that UTF-8 can hold. Put a copy of the file there"
+            ) from error
+    return special
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -105,7 +105,7 @@ class Tokenizer:
             raise ValueError(f"{self.place} is not a tokenizer.json that tokenizers can read: {error}") from error
         tokenizer.no_truncation()
         tokenizer.no_padding()
-        if "dropout" in self.switched_off:
+        if "dropout" in self.switched_off and hasattr(tokenizer.model, "dropout"):  # other models than BPE ignore it
             tokenizer.model.dropout = None
         return tokenizer
 

@@ -231,7 +231,9 @@ def end_tokens(model: Any) -> tuple[int, ...]:
     end = getattr(model, "end", None)
     if end is not None:
         return (end,)
-    return getattr(getattr(model, "tokenizer", None), "ends", ()) or getattr(model, "foreign_ends", None) or ()
+    ends = getattr(getattr(model, "tokenizer", None), "ends", ()) or getattr(model, "foreign_ends", None) or ()
+    vocab = getattr(model, "vocab", None)
+    return tuple(token for token in ends if vocab is None or 0 <= token < vocab)  # files may name other numbers
 
 
 def _ends(stop: Sequence[int] | Stop | None, ends: tuple[int, ...]) -> Stop | None:

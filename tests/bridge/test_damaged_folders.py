@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
@@ -13,8 +14,12 @@ import kinformer as kf
 from kinformer.bridge.family import family_of
 from kinformer.bridge.hf_wrapper import KinformerConfig, KinformerForCausalLM
 from kinformer.checkpoint.model_files import CheckpointError
+from kinformer.checkpoint.special_tokens import SpecialTokens
+from kinformer.checkpoint.tokenizer import Tokenizer
+from kinformer.decoding.generate import end_tokens
 from tests.bridge.test_decoders import VOCAB, peer
 from tests.bridge.test_hf_folder import changed
+from tests.bridge.test_seq2seq import OPUS
 
 
 def refusal(folder: Path) -> str:
@@ -109,3 +114,64 @@ def test_weights_of_other_dtypes_are_refused(dtype: torch.dtype, tmp_path: Path)
     tensors = load_file(path)
     save_file({**tensors, name: tensors[name].to(dtype)}, path, {"format": "pt"})
     assert f"the weights have {name} in {dtype}, expected torch.float64 or" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize("end", [10**30, VOCAB, -1])
+def test_ends_outside_of_the_vocabulary_are_left_out(end: int, tmp_path: Path) -> None:
+    peer("llama").save_pretrained(tmp_path)
+    changed(tmp_path, eos_token_id=end)
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [3, end]}))
+    with pytest.warns(UserWarning, match="is no token of the model, which has"):
+        model = kf.load(tmp_path)
+    assert end_tokens(model) == (3,)
+    kf.generate(model, [1, 2], steps=2)
+
+
+def test_ends_of_our_own_config_outside_of_the_vocabulary_end_nothing() -> None:
+    model: Any = kf.gpt(d=16, depth=1, heads=2, length=8, vocab=11)
+    model.foreign_ends = (10**30, 5, -1)
+    assert end_tokens(model) == (5,)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("tokenizer_config.json", {"chat_template": "a\ud800"}),
+        ("tokenizer_config.json", {"eos_token": "\udfff"}),
+        ("special_tokens_map.json", {"bos_token": {"content": "\ud800"}}),
+    ],
+)
+def test_texts_that_utf8_cannot_hold_are_refused(name: str, content: dict[str, Any], tmp_path: Path) -> None:
+    peer("llama").save_pretrained(tmp_path)
+    (tmp_path / name).write_text(json.dumps(content))
+    assert "half a character" in refusal(tmp_path)
+
+
+def test_our_own_texts_that_utf8_cannot_hold_are_refused(tmp_path: Path) -> None:
+    entry = {"names": {}, "ends": [], "chat_template": "\ud800"}
+    with pytest.raises(CheckpointError, match="half a character at 0"):
+        SpecialTokens.of_json(entry, tmp_path / "config.json")
+
+
+def test_a_dropout_that_a_vocabulary_of_words_ignores() -> None:
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "b": 1}, "a"))
+    settings = json.loads(words.to_str())
+    settings["model"]["dropout"] = 0.5
+    assert Tokenizer(json.dumps(settings)).encode("b") == [1]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16, None])
+def test_other_positions_than_sines_are_refused(dtype: torch.dtype | None, tmp_path: Path) -> None:
+    config = transformers.MarianConfig(**OPUS)
+    model = transformers.MarianMTModel(config)
+    model.save_pretrained(tmp_path)
+    path, name = tmp_path / "model.safetensors", "model.encoder.embed_positions.weight"
+    table = model.model.encoder.embed_positions.create_weight()
+    weights = load_file(path)
+    if dtype is not None:
+        save_file({**weights, name: table.to(dtype)}, path, {"format": "pt"})
+        kf.load(tmp_path)
+        return
+    for other in (table.roll(1, 0), -table, table * torch.nan, table.long(), table[0].clone(), table + 0.01):
+        save_file({**weights, name: other}, path, {"format": "pt"})
+        assert f"have {name} with other numbers" in refusal(tmp_path)

@@ -257,7 +257,8 @@ def _gpt2(folder: Path) -> Path:
     pieces = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "th", "the", "<|endoftext|>"]
     (folder / "vocab.json").write_text(json.dumps({piece: number for number, piece in enumerate(pieces)}))
     (folder / "merges.txt").write_text("#version: 0.2\nt h\nth e\n")
-    config = transformers.GPT2Config(vocab_size=len(pieces), n_embd=16, n_layer=1, n_head=2, n_positions=32)
+    ends = {"bos_token_id": None, "eos_token_id": None}
+    config = transformers.GPT2Config(vocab_size=len(pieces), n_embd=16, n_layer=1, n_head=2, n_positions=32, **ends)
     transformers.GPT2LMHeadModel(config).save_pretrained(folder)
     return folder
 

@@ -10,7 +10,7 @@ from kinformer.members.llama import llama
 
 
 def rope_parameters(config: Config) -> Mapping[str, Any]:
-    """Return the parameters of the rotations, of which transformers reads the older key first.
+    """Return the parameters of the rotations; as in transformers, the older key comes first.
 
     config: the foreign config.
 

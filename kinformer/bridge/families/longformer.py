@@ -7,13 +7,12 @@ transformers.
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from kinformer.bridge.families.bert import HEAD, ROBERTA_HEAD, SIZES, UNUSED, LaterPositions, MaskToken, encoder_tensors
 from kinformer.bridge.family import Family
 from kinformer.bridge.settings import Config, Constants, Keywords, OneValue, Setting, UnreadableKey
-from kinformer.bridge.tensors import Form, LaterRows
+from kinformer.bridge.tensors import LaterRows, Stacked
 from kinformer.members.longformer import longformer
 
 
@@ -40,13 +39,10 @@ class AttentionWindows(Setting):
         return {"attention_window": [2 * size for size in window] if isinstance(window, tuple) else 2 * window}
 
 
-class KeysAndValues(Form):
+class KeysAndValues(Stacked):
     """Separate foreign maps of the keys and values that global tokens read, which are one map of ours."""
 
-    def join(self, tensors: Sequence[Tensor], owner: nn.Module) -> Tensor:
-        return torch.cat(list(tensors))
-
-    def split(self, tensor: Tensor, owner: nn.Module) -> Sequence[Tensor]:
+    def split(self, tensor: Tensor, owner: Any) -> Sequence[Tensor]:
         return tensor.chunk(2)
 
 

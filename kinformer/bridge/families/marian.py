@@ -1,9 +1,13 @@
 """Marian: the Transformer of 2017 as OPUS-MT translates with it."""
 
+import torch
+from torch import Tensor
+
 from kinformer.bridge.family import Family, rules
 from kinformer.bridge.settings import ACTIVATIONS, Constants, Equal, Keyword, OneValue, TargetTokens
 from kinformer.bridge.tensors import Row, Stacked
 from kinformer.members.transformer import transformer
+from kinformer.nn.positions.sinusoidal import Sinusoidal
 
 SIZES = (
     Keyword("d_model", "d"),
@@ -61,6 +65,14 @@ def tensors(number: str) -> tuple[tuple[object, ...], ...]:
     )
 
 
+def sines(rows: int, width: int) -> Tensor:
+    """Return the table of positions that the member computes.
+
+    rows, width: shape of the table.
+    """
+    return Sinusoidal(width, layout="concat", frequencies="paper").double()(torch.arange(rows)[None])[0]
+
+
 COPIES = {f"model.{side}.embed_tokens.weight": "model.shared.weight" for side in ("encoder", "decoder")}
 
 FAMILIES = (
@@ -80,7 +92,7 @@ FAMILIES = (
         prefix="model.",
         length_key="max_position_embeddings",
         unread=UNREAD | {"extra_pos_embeddings", "decoder_vocab_size"},
-        spare=(r"model\.(en|de)coder\.embed_positions\.weight",),  # sines, which our member computes
+        fixed={r"model\.(en|de)coder\.embed_positions\.weight": sines},
         copies=COPIES,
         zeros=("final_logits_bias",),
     ),
