@@ -18,8 +18,6 @@ METRICS = "metrics.jsonl"  # the numbers of the training, in the folder of a run
 BEST = "best"  # subfolder of a run with the best model
 NAMED, DEEPEST = 6, 3  # runs that a message names; levels of folders in which it looks for them
 
-HUB_NAME = re.compile(r"[\w-]+/[\w.-]+")  # the form of names such as HuggingFaceTB/SmolLM2-135M
-
 
 class CheckpointError(ValueError):
     """Error for a folder that holds no loadable model; the message names the file and its fault."""
@@ -41,9 +39,7 @@ def contents(path: Path) -> bytes:
             advice = f"; give {folder.parent}"
         raise NotADirectoryError(f"{folder} is a file, but a model is a folder{advice}")
     if not folder.is_dir():
-        name = str(folder)
-        hub = f"; for the Hugging Face Hub, write hf:{name}" if HUB_NAME.fullmatch(name) else ""
-        raise FileNotFoundError(missing_path(folder) + hub)
+        raise FileNotFoundError(missing_path(folder))
     if not path.is_file():
         runs = "" if (folder / CONFIG).is_file() else _describe_runs(folder)
         raise FileNotFoundError(runs or f"{folder} is not a model: it has no {path.name}")
