@@ -16,7 +16,6 @@ from kinformer.checkpoint.tokenizer_choice import folder_tokenizer
 from kinformer.checkpoint.weights_file import load_tensors, read_tensors
 from kinformer.core.quote import quote, shorten
 from kinformer.core.uninitialised import Uninitialised
-from kinformer.core.warn import warn
 
 INDEX = "model.safetensors.index.json"  # names the file of each tensor, where there are several
 TARGET_KEYS = ("decoder_start_token_id", "eos_token_id", "forced_bos_token_id", "bad_words_ids")
@@ -63,7 +62,8 @@ def load_folder(folder: Path) -> Any:
 def set_tokenizer(model: Any, tokenizer: Tokenizer | None, special: SpecialTokens) -> None:
     """Give a foreign model its tokenizer, or mark it as a model that reads no texts.
 
-    The ids of a model with 256 tokens count as bytes. Ends that are no tokens of the model are left out with a warning.
+    The ids of a model with 256 tokens count as bytes. Ends that are no tokens of the model end no text, so they are
+    left out.
 
     model: the model.
     tokenizer: the tokenizer that it came with, or None.
@@ -71,8 +71,6 @@ def set_tokenizer(model: Any, tokenizer: Tokenizer | None, special: SpecialToken
     """
     vocab = getattr(model, "vocab", None)
     ends = tuple(token for token in special.ends if vocab is None or 0 <= token < vocab)
-    if lost := [token for token in special.ends if token not in ends]:
-        warn(f"eos_token_id={quote(lost[0])} is no token of the model, which has {vocab:,} tokens; it ends no text")
     if tokenizer is not None:
         tokenizer.special = tokenizer.special._replace(ends=ends)
     model.foreign_ends = None if tokenizer is not None or vocab == BYTES else ends

@@ -121,8 +121,7 @@ def test_ends_outside_of_the_vocabulary_are_left_out(end: int, tmp_path: Path) -
     peer("llama").save_pretrained(tmp_path)
     changed(tmp_path, eos_token_id=end)
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [3, end]}))
-    with pytest.warns(UserWarning, match="is no token of the model, which has"):
-        model = kf.load(tmp_path)
+    model = kf.load(tmp_path)
     assert end_tokens(model) == (3,)
     kf.generate(model, [1, 2], steps=2)
 
