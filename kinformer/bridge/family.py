@@ -138,6 +138,7 @@ class Family:
         every = list(places(model, list(ours), self.tensors))
         is_head = {place.name for place in every if place.name.startswith(self.head)} if self.head else set()
         if is_head and not any(name in theirs for place in every if place.name in is_head for name in place.theirs):
+            model.headless = True
             warn(f"the weights have no head, so this model of type {self.kind} gives hidden states, but no predictions")
             with torch.random.fork_rng(devices=[]):  # the parameters of `model` may be uninitialised
                 drawn = dict(tensors_of(self.member.rebuild(**model.member.keywords)))  # type: ignore[attr-defined]

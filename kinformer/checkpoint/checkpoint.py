@@ -193,6 +193,7 @@ def _training_facts(model: Any, tokenizer: Tokenizer | None) -> dict[str, Any]:
         "tokenizer": entry,
         **({"tokenizer_sha256": tokenizer.sha256} if entry == TOKENIZER and tokenizer is not None else {}),
         **({"special_tokens": special._asdict()} if tokenizer and (special := tokenizer.special) != NO_SPECIAL else {}),
+        **({"headless": True} if getattr(model, "headless", False) else {}),
         "trained_length": getattr(model, "trained_length", None),
         "trained_on": getattr(model, "trained_on", None),
         "metric": None if metric is None else metric._asdict(),
@@ -265,6 +266,7 @@ def load(folder: str | Path, member: Callable[..., Any] | None = None, paths: Ma
     model.tokenizer = _tokenizer(config, folder)
     if isinstance(model.tokenizer, UnknownTokenizer) and model.trained_on is None:  # of another library
         model.tokenizer, model.foreign_ends = None, model.tokenizer.ends
+    model.headless = config.get("headless") is True
     model.labels = tuple(config["labels"]) if "labels" in config else None
     model.columns = _columns(config)
     if (metric := config.get("metric")) is not None:

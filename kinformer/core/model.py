@@ -20,7 +20,7 @@ from kinformer.core.mechanism import NoState
 from kinformer.core.position import Position
 
 CALL_KEYWORDS = tuple(  # of a call as models of transformers take it
-    "input_ids attention_mask token_type_ids labels decoder_input_ids decoder_attention_mask past_key_values use_cache "
+    "input_ids attention_mask token_type_ids global_attention_mask labels decoder_input_ids decoder_attention_mask past_key_values use_cache "
     "output_hidden_states output_attentions return_dict".split()
 )
 Batch = Any  # a batch from a file of data/: a tensor of tokens, a pair of tensors, tokens and labels
@@ -91,6 +91,7 @@ class Model(nn.Module, KeywordHints, ABC):
     tokenizer: the tokenizer of the training data; None for bytes.
     foreign_ends: the ids that end a text, for a model of another library without a tokenizer, which reads no texts;
         None for all other models.
+    headless: True if the model came without the weights of its head, so that its logits mean nothing.
     labels: names of the classes that the model predicts; None if there are none.
     columns: names and scales of the series' columns; None without a series.
     own: the number of tokens, such as a class token, that the model adds to a row.
@@ -107,6 +108,7 @@ class Model(nn.Module, KeywordHints, ABC):
     trained_on: str | None = None
     tokenizer: Any = None
     foreign_ends: tuple[int, ...] | None = None
+    headless: bool = False
     labels: tuple[str, ...] | None = None
     columns: ColumnScales | None = None
     own: int = 0

@@ -26,6 +26,7 @@ from kinformer.models.mlm import MLM
 from kinformer.models.seq2seq import Seq2Seq
 from kinformer.models.support.text_model import TextModel
 from kinformer.nn.attention import Attention
+from kinformer.nn.patterns.marked import Marked
 
 
 class Inputs(NamedTuple):
@@ -33,6 +34,7 @@ class Inputs(NamedTuple):
 
     rows: token ids.
     kinds: segment type of each token; None without.
+    marked: True at global tokens; None without.
     labels: targets; None without.
     target: input of the decoder; None without.
     state: decoding state to continue from; None without.
@@ -42,6 +44,7 @@ class Inputs(NamedTuple):
 
     rows: Int[Tensor, "B T"]
     kinds: Int[Tensor, "B T"] | None
+    marked: Bool[Tensor, "B T"] | None
     labels: Int[Tensor, "B ..."] | None
     target: Int[Tensor, "B N"] | None
     state: Any
@@ -53,7 +56,8 @@ class Inputs(NamedTuple):
 def call(model: nn.Module, first: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
     """Return the output of transformers for a call of a model with keywords such as `input_ids`.
 
-    The output is a CausalLMOutputWithPast, MaskedLMOutput, Seq2SeqLMOutput or SequenceClassifierOutput, which also has
+    The output is a CausalLMOutputWithPast, MaskedLMOutput, Seq2SeqLMOutput or SequenceClassifierOutput, or for a model
+    that came without a head a BaseModelOutput. It also has
     `last_hidden_state`: the output of the body, or of the decoder. Its loss is the cross-entropy, without
     auxiliary losses of the body.
 
@@ -63,6 +67,7 @@ def call(model: nn.Module, first: Sequence[Any], keywords: Mapping[str, Any]) ->
         input_ids: token ids [B T].
         attention_mask: 0 at padding, which may stand at the ends of a row only.
         token_type_ids: segment type of each token [B T]; without effect on models without segment types.
+        global_attention_mask: 1 at tokens that read and are read by all tokens [B T], for a masked model.
         labels: targets; -100 marks tokens without a loss, and padding has none. A language model takes the tokens
             themselves, a masked model the original tokens, and a classifier the class of each row [B].
         decoder_input_ids, decoder_attention_mask: input of the decoder; by default the labels behind `model.begin`.
@@ -95,7 +100,8 @@ def call(model: nn.Module, first: Sequence[Any], keywords: Mapping[str, Any]) ->
         raise ValueError(f"token_type_ids have shape {list(kinds.shape)}, but the tokens have {list(rows.shape)}")
     past = given["past_key_values"]
     flags = (bool(given[name]) for name in ("use_cache", "output_hidden_states", "output_attentions"))
-    out = _call(model, Inputs(rows, kinds, labels, target, past, *flags))
+    marked = _marked_positions(model, rows, given["global_attention_mask"])
+    out = _call(model, Inputs(rows, kinds, marked, labels, target, past, *flags))
     return out if given["return_dict"] in (None, True) else out.to_tuple()
 
 
@@ -108,6 +114,20 @@ def _rows(model: nn.Module, given: Mapping[str, Any], side: str) -> Int[Tensor, 
         mask = torch.as_tensor(mask)[..., -ids.shape[-1] :]  # the mask also covers the tokens read before
     rows = prompt_rows(ids if mask is None else {"input_ids": ids, "attention_mask": mask}, model)
     return _on_device(model, rows)
+
+
+def _marked_positions(model: nn.Module, rows: Int[Tensor, "B T"], mask: Any) -> Bool[Tensor, "B T"] | None:
+    """Return True at the positions of global tokens, which count from 0 at the first real token of a row."""
+    if mask is None:
+        return None
+    if not isinstance(model, MLM):
+        raise ValueError(f"global_attention_mask needs a masked model such as longformer, got {display_name(model)}")
+    columns = _on_device(model, mask)
+    if columns is None or columns.shape != rows.shape:
+        raise ValueError(f"global_attention_mask must have the shape of the tokens, {list(rows.shape)}")
+    places = (rows >= 0).cumsum(1) - 1
+    marks = ((columns != 0) & (rows >= 0)).to(rows.dtype)
+    return torch.zeros_like(rows).scatter_reduce(1, places.clamp_min(0), marks, "amax") > 0
 
 
 def _on_device(model: nn.Module, values: Any) -> Tensor | None:
@@ -148,15 +168,26 @@ def _(model: TextModel, given: Inputs) -> Any:
 
 @_call.register
 def _(model: MLM, given: Inputs) -> Any:
-    def read(rows: Int[Tensor, "B T"], kinds: Int[Tensor, "B T"] | None) -> Out:
+    def read(rows: Int[Tensor, "B T"], kinds: Int[Tensor, "B T"] | None, marked: Bool[Tensor, "B T"] | None) -> Out:
         ctx = context_of_tokens(rows)
-        return model.logits(rows, ctx=ctx if kinds is None else ctx.replace(labels={"segment": kinds}))
+        ctx = ctx if kinds is None else ctx.replace(labels={"segment": kinds})
+        return model.logits(rows, ctx=ctx if marked is None else ctx.replace(also=Marked(marked)))
 
     def read_alone(n: int) -> Out:
-        return read(_alone(given.rows, n), None if given.kinds is None else _alone(given.rows, n, given.kinds))
+        kinds = None if given.kinds is None else _alone(given.rows, n, given.kinds)
+        return read(_alone(given.rows, n), kinds, None if given.marked is None else given.marked[n : n + 1])
 
     with _recording(model, "body", given) as seen:
-        out = read(given.rows, given.kinds)
+        out = read(given.rows, given.kinds, given.marked)
+    if model.headless:
+        if given.labels is not None:
+            raise ValueError("there is no loss: the weights of this model came without a head. Leave labels out")
+        return _output(
+            "BaseModelOutput",
+            last_hidden_state=seen.last,
+            hidden_states=seen.states(given),
+            attentions=_attentions(model, given, read_alone, {"": given.rows >= 0})[""],
+        )
     return _output(
         "MaskedLMOutput",
         loss=None if given.labels is None else _loss(out.y, given.labels, given.rows, 0),

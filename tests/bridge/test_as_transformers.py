@@ -8,9 +8,11 @@ import pytest
 import torch
 import transformers
 from torch import Tensor
+from torch.nn import functional as F
 from transformers import modeling_outputs
 
 import kinformer as kf
+from kinformer.decoding.fill_blanks import fill_blanks
 from tests.parity.peers import shaken
 
 VOCAB, LENGTH = 19, 9
@@ -188,6 +190,42 @@ def test_rows_end_at_the_given_ids_or_at_those_of_the_tokenizer() -> None:
     ended = model.generate(ids, max_new_tokens=9, eos_token_id=[given, -1], pad_token_id=1)[0, LENGTH:].tolist()
     count = free.index(given) + 1
     assert ended == free[:count] + [1] * (9 - count)
+
+
+def test_a_model_without_a_head_returns_states(tmp_path: Path) -> None:
+    config = transformers.BertConfig(**CONFIGS["bert"][1])
+    peer = shaken(transformers.BertModel(config)).eval()
+    peer.save_pretrained(tmp_path / "theirs")
+    with pytest.warns(UserWarning, match="the weights have no head"):
+        model = kf.load(tmp_path / "theirs")
+    kf.save(model, tmp_path / "ours")
+    ids, mask = rows()
+    for own in (model, kf.load(tmp_path / "ours")):
+        out = own(input_ids=ids, attention_mask=mask)
+        assert isinstance(out, modeling_outputs.BaseModelOutput)
+        torch.testing.assert_close(out[0][mask == 1], peer(ids, attention_mask=mask)[0][mask == 1], **CLOSE)
+        with pytest.raises(ValueError, match="there is no loss: the weights of this model came without a head"):
+            own(input_ids=ids, labels=ids)
+        with pytest.raises(ValueError, match="this model cannot fill gaps: its weights came without a head"):
+            fill_blanks(own, torch.tensor([1, own.mask, 2]))
+
+
+@pytest.mark.parametrize("left", [0, 4])
+def test_global_tokens_of_a_longformer(left: int, tmp_path: Path) -> None:
+    sizes = {**SIZES, "intermediate_size": 40, "max_position_embeddings": 34, "attention_window": 4, "pad_token_id": 1}
+    peer = shaken(transformers.LongformerForMaskedLM(transformers.LongformerConfig(**sizes))).eval()
+    peer.save_pretrained(tmp_path)
+    model = kf.load(tmp_path)
+    ids = torch.randint(2, VOCAB, (2, 12), generator=torch.Generator().manual_seed(2))
+    marks = torch.zeros_like(ids)
+    marks[0, [0, 7]] = marks[1, 3] = 1
+    theirs = peer(ids, global_attention_mask=marks).logits
+    padded = {name: F.pad(x, (left, 0)) for name, x in (("input_ids", ids), ("global_attention_mask", marks))}
+    ours = model(**padded, attention_mask=F.pad(torch.ones_like(ids), (left, 0))).logits[:, left:]
+    torch.testing.assert_close(ours, theirs, **CLOSE)
+    assert not torch.allclose(ours, model(input_ids=ids).logits, rtol=0, atol=1e-3)
+    with pytest.raises(ValueError, match="global_attention_mask needs a masked model such as longformer, got gpt"):
+        kf.gpt(vocab=VOCAB, d=8, depth=1, heads=2)(ids, global_attention_mask=marks)
 
 
 def test_samples_beams_and_what_has_no_weights() -> None:

@@ -125,6 +125,7 @@ def _rebuild(model: Any, function: Callable[..., Any], changed: Mapping[str, Any
         other.to(next(model.parameters()).dtype).load_state_dict(model.state_dict())
     other.trained_length, other.trained_on, other.metric = model.trained_length, model.trained_on, model.metric
     other.tokenizer, other.labels, other.columns = model.tokenizer, model.labels, model.columns
+    other.foreign_ends, other.headless = model.foreign_ends, model.headless
     return other.eval()
 
 

@@ -143,7 +143,7 @@ def _restore_run(
 def _note_data(model: Model, data: Data, length: int) -> None:
     """Record in the model the data that it learns from, and warn of data that is left out."""
     model.trained_length, model.trained_on = data.longest_length(length), data.name
-    model.tokenizer, model.labels = data.tokenizer, data.labels
+    model.tokenizer, model.labels, model.headless = data.tokenizer, data.labels, False
     data.store_scales(model)
     if left_out := data.left_out(length):
         warn(left_out)
