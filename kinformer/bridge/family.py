@@ -139,7 +139,6 @@ class Family:
         is_head = {place.name for place in every if place.name.startswith(self.head)} if self.head else set()
         if is_head and not any(name in theirs for place in every if place.name in is_head for name in place.theirs):
             model.headless = True
-            warn(f"the weights have no head, so this model of type {self.kind} gives hidden states, but no predictions")
             with torch.random.fork_rng(devices=[]):  # the parameters of `model` may be uninitialised
                 drawn = dict(tensors_of(self.member.rebuild(**model.member.keywords)))  # type: ignore[attr-defined]
             made = {name: drawn[name] for name in is_head}
@@ -157,8 +156,11 @@ class Family:
         left = [name for name in given if name not in used and not self._is_spare(name, theirs, model)]
         if left:
             raise CheckpointError(
-                f"the weights have {left[0]}, which kinformer has no place for in a model of type {self.kind}"
+                f"the weights have {left[0]}, which kinformer has no place for in a model of type {self.kind}; give "
+                f"the weights of a {self.architecture}"
             )
+        if model.headless:
+            warn(f"the weights have no head, so this model of type {self.kind} gives hidden states, but no predictions")
         return made
 
     def split(self, model: nn.Module) -> dict[str, Tensor]:

@@ -1,5 +1,6 @@
 """load: a trained model of kinformer, of Hugging Face transformers, or of a GGUF file."""
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from kinformer.checkpoint import checkpoint
 from kinformer.checkpoint.hub import hf_path
 from kinformer.core.keyword_hints import hint_keywords
 from kinformer.core.missing_path import refuse_long_paths
+from kinformer.core.quote import quote
 
 
 @hint_keywords
@@ -37,6 +39,11 @@ def load(folder: str | Path, member: Callable[..., Any] | None = None, paths: Ma
     MemberNeeded if `member` is required and None. ImportError without the package gguf or huggingface_hub. The errors
     of a model of the Hub that cannot be downloaded are FileNotFoundError and PermissionError, in one line.
     """
+    if not isinstance(folder, str | os.PathLike):
+        raise TypeError(
+            f"load takes a folder or a name: got {quote(folder)}. Save a model of transformers with "
+            "save_pretrained(FOLDER), then call load(FOLDER)"
+        )
     path = hf_path(str(folder))
     if path.suffix == ".gguf":
         return load_gguf(path)

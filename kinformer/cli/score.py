@@ -45,8 +45,8 @@ def score(
 
     model = load_model(folder, member, device, precision=precision)
     with from_user(ValueError, LookupError), print_warnings(), progress("scoring", len(rows), "lines") as listen:
-        warn_of_loss(model, rows)
         every = score_texts(model, rows, on_progress=listen)
+        warn_of_loss(model, rows)
     decode = tokenizer_of_model(model).decode
     lines: list[dict[str, Any]] = [
         {

@@ -20,8 +20,8 @@ from kinformer.core.mechanism import NoState
 from kinformer.core.position import Position
 
 CALL_KEYWORDS = tuple(  # of a call as models of transformers take it
-    "input_ids attention_mask token_type_ids global_attention_mask labels decoder_input_ids decoder_attention_mask past_key_values use_cache "
-    "output_hidden_states output_attentions return_dict".split()
+    "input_ids attention_mask token_type_ids global_attention_mask labels decoder_input_ids decoder_attention_mask "
+    "past_key_values use_cache output_hidden_states output_attentions return_dict".split()
 )
 Batch = Any  # a batch from a file of data/: a tensor of tokens, a pair of tensors, tokens and labels
 
@@ -91,7 +91,7 @@ class Model(nn.Module, KeywordHints, ABC):
     tokenizer: the tokenizer of the training data; None for bytes.
     foreign_ends: the ids that end a text, for a model of another library without a tokenizer, which reads no texts;
         None for all other models.
-    headless: True if the model came without the weights of its head, so that its logits mean nothing.
+    headless: True if the weights have no head, so that the logits mean nothing.
     labels: names of the classes that the model predicts; None if there are none.
     columns: names and scales of the series' columns; None without a series.
     own: the number of tokens, such as a class token, that the model adds to a row.
@@ -145,7 +145,7 @@ class Model(nn.Module, KeywordHints, ABC):
         folder: folder to write.
         options: options of `PyTorchModelHubMixin.save_pretrained`, such as push_to_hub=True.
         """
-        from kinformer.bridge.hub import HubModel
+        from kinformer.bridge.hub_model import HubModel
 
         HubModel(self).save_pretrained(folder, **options)
 
@@ -155,7 +155,7 @@ class Model(nn.Module, KeywordHints, ABC):
         repo_id: its name there, as ORG/NAME.
         options: options of `PyTorchModelHubMixin.push_to_hub`, such as private=True.
         """
-        from kinformer.bridge.hub import HubModel
+        from kinformer.bridge.hub_model import HubModel
 
         return str(HubModel(self).push_to_hub(repo_id, **options))
 

@@ -19,11 +19,11 @@ def blank_probabilities(model: Any, tokens: Int[Tensor, " T"]) -> Float[Tensor, 
     model: a masked language model.
     tokens: text in which the id `model.mask` stands for each masked token.
 
-    Errors: ValueError if the probabilities are NaN, and for a model that came without the weights of its head.
+    Errors: ValueError if the probabilities are NaN, and for a model whose weights have no head.
     """
     if model.headless:
         raise ValueError(
-            "this model cannot fill gaps: its weights came without a head. Give weights with a head, or train it on text"
+            "this model cannot fill gaps: its weights have no head. Give weights with one, or train it on text"
         )
     hidden = tokens == model.mask
     must_slide(model, len(tokens))

@@ -57,7 +57,7 @@ def call(model: nn.Module, first: Sequence[Any], keywords: Mapping[str, Any]) ->
     """Return the output of transformers for a call of a model with keywords such as `input_ids`.
 
     The output is a CausalLMOutputWithPast, MaskedLMOutput, Seq2SeqLMOutput or SequenceClassifierOutput, or for a model
-    that came without a head a BaseModelOutput. It also has
+    whose weights have no head a BaseModelOutput. It also has
     `last_hidden_state`: the output of the body, or of the decoder. Its loss is the cross-entropy, without
     auxiliary losses of the body.
 
@@ -181,7 +181,7 @@ def _(model: MLM, given: Inputs) -> Any:
         out = read(given.rows, given.kinds, given.marked)
     if model.headless:
         if given.labels is not None:
-            raise ValueError("there is no loss: the weights of this model came without a head. Leave labels out")
+            raise ValueError("there is no loss: the weights of this model have no head. Leave labels out")
         return _output(
             "BaseModelOutput",
             last_hidden_state=seen.last,

@@ -204,9 +204,9 @@ def test_a_model_without_a_head_returns_states(tmp_path: Path) -> None:
         out = own(input_ids=ids, attention_mask=mask)
         assert isinstance(out, modeling_outputs.BaseModelOutput)
         torch.testing.assert_close(out[0][mask == 1], peer(ids, attention_mask=mask)[0][mask == 1], **CLOSE)
-        with pytest.raises(ValueError, match="there is no loss: the weights of this model came without a head"):
+        with pytest.raises(ValueError, match="there is no loss: the weights of this model have no head"):
             own(input_ids=ids, labels=ids)
-        with pytest.raises(ValueError, match="this model cannot fill gaps: its weights came without a head"):
+        with pytest.raises(ValueError, match="this model cannot fill gaps: its weights have no head"):
             fill_blanks(own, torch.tensor([1, own.mask, 2]))
 
 

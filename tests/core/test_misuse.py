@@ -338,6 +338,10 @@ CALLS = {
         "ValueError: the state has 2 rows, but the tokens have 1; start a state for 1 rows"
     ),
     "pairs(ids, ids)": f"TypeError: wrong batch for an encoder-decoder: got Tensor, {PAIR}",
+    "kf.load(nn.Linear(2, 3))": (
+        "TypeError: load takes a folder or a name: got Linear(in_features=2, out_features=3, bias=True). Save a model "
+        "of transformers with save_pretrained(FOLDER), then call load(FOLDER)"
+    ),
     "kf.generate(pairs, ids, 2)": (
         "ValueError: Seq2Seq got no source; give source=ids [R, S], with tokens=None to begin the target"
     ),

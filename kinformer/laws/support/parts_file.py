@@ -14,7 +14,7 @@ from typing import Any
 from kinformer.bridge.load import load
 from kinformer.checkpoint.checkpoint import MemberNeeded
 from kinformer.checkpoint.hub import hf_path
-from kinformer.checkpoint.model_files import CONFIG
+from kinformer.checkpoint.model_files import CONFIG, read_config
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.discover import MemberRecord, Origin, modules
 from kinformer.core.example import Example
@@ -145,6 +145,11 @@ def _read_foreign(text: str) -> PartsFile:
     """Return a model of transformers as the only part to test."""
     try:
         folder = _hf_folder(text)
+    except (ValueError, OSError, ImportError) as error:
+        raise Unreadable(str(error)) from error
+    if read_config(folder / CONFIG).get("model_type") == "kinformer":
+        raise Unreadable(f"{text} holds a model of kinformer. Give the folder without hf:")
+    try:
         transformers = importlib.import_module("transformers")
         with quiet_transformers():
             config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
@@ -153,8 +158,6 @@ def _read_foreign(text: str) -> PartsFile:
             model = kind.from_pretrained(folder, dtype="auto", local_files_only=True, use_safetensors=True).eval()
     except ModuleNotFoundError as error:
         raise Unreadable(f"{text} cannot be loaded without {error.name}: pip install 'kinformer[hf]'") from error
-    except Unreadable:
-        raise
     except Exception as error:
         raise Unreadable(f"{text} cannot be loaded: {error_line(error, None)}") from error
     return PartsFile(folder, None, (JudgedPart(type(model).__name__, lambda: model),))
