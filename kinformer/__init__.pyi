@@ -3,7 +3,6 @@ from kinformer.attend import attend as attend
 from kinformer.attend import explain as explain
 from kinformer.attend.pattern_parts import PatternPart as PatternPart
 from kinformer.attend.pattern_parts import parts as parts
-from kinformer.bridge.hub_model import HubModel as HubModel
 from kinformer.bridge.load import load as load
 from kinformer.bridge.save import save as save
 from kinformer.core.actor import Actor as Actor

@@ -93,7 +93,6 @@ _SYNONYMS = {
     "load": "from_pretrained AutoModel AutoModelForCausalLM AutoModelForMaskedLM",
     "save": "save_pretrained export",
     "score": "perplexity log_likelihood loglikelihood compute_perplexity",
-    "HubModel": "PyTorchModelHubMixin ModelHubMixin",
     "fit": "Trainer TrainingArguments train",
     "attend": "scaled_dot_product_attention sdpa flash_attn_func flex_attention",
     "PreNorm": "TransformerEncoderLayer TransformerDecoderLayer TransformerBlock Block EncoderLayer DecoderLayer",

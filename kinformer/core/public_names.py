@@ -7,7 +7,6 @@ installed plugins. This file imports nothing, so that `import kinformer` stays f
 _NAMES_BY_FILE = {
     "attend": ("attend", "explain"),
     "attend.pattern_parts": ("PatternPart", "parts"),
-    "bridge.hub_model": ("HubModel",),
     "bridge.load": ("load",),
     "bridge.save": ("save",),
     "core.actor": ("Actor",),

@@ -19,6 +19,7 @@ from kinformer.attend import EXECUTORS
 from kinformer.bridge.exported_graph import CHECKED, export_program, program_bytes
 from kinformer.bridge.hf_export import hf_folder
 from kinformer.bridge.hf_tokenizer import byte_tokenizer
+from kinformer.bridge.hub_model import HubModel
 from kinformer.checkpoint.tokenizer_choice import train_tokenizer
 from kinformer.core.discover import find_member
 from tests.parity.peers import agree, shaken
@@ -186,7 +187,7 @@ def test_push_to_hub_uploads_what_from_pretrained_reads(tmp_path: Path, monkeypa
     assert card.text.strip().startswith("# small-gpt")
     model.save_pretrained(tmp_path / "saved")
     assert {path.name for path in (tmp_path / "saved").iterdir()} == files.keys()
-    again = kf.HubModel.from_pretrained(tmp_path / "saved")
+    again = HubModel.from_pretrained(tmp_path / "saved")
     tokens = torch.arange(9)[None]
     assert torch.equal(again.logits(tokens).y, model.logits(tokens).y)
 
