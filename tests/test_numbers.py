@@ -52,7 +52,7 @@ TAKES: dict[str, tuple[Callable[[str, Any], Any], dict[str, tuple[list[Any], lis
             "beam": ([*NONE, *FEW], [1, 2]),
             "length_penalty": ([*ODD, *SOME, 41, 10**30], [0, 0.6]),
             "seed": ([*NONE[:-1], 2**64, -(2**63) - 1, [2.5], [2**64]], [0, 2**64 - 1, [3]]),
-            "stop": ([*NONE, 2**63], [0, 3]),
+            "stop": ([*NONE[:-1], 2**63, [2.5], [3, 2**63], []], [0, 3, [3], [3, -1]]),
         },
     ),
     "Settings": (

@@ -110,17 +110,6 @@ def generate(
     _check(steps, method, state, recompute)
     _refuse_unused(temperature, top_k, top_p, beam, length_penalty)
     _refuse_seeds(seed)
-    if isinstance(stop, int):
-        stop = [stop]
-    is_ids = isinstance(stop, Sequence) and not isinstance(stop, str | bytes) and len(stop) > 0
-    if stop is not None and not callable(stop) and not is_ids:
-        advice = ". `kinformer generate RUN --stop TEXT` takes a text" if isinstance(stop, str | bytes) else ""
-        raise ValueError(
-            f"wrong stop: got {quote(stop)}, expected a token id, several, or a function of the new tokens [B, N] "
-            f"that says which rows have ended{advice}"
-        )
-    for token in () if stop is None or callable(stop) else stop:
-        check_whole_between("stop", token, -(2**63), 2**63 - 1)
     if not callable(getattr(model, "start", None)) or not callable(getattr(model, "logits", None)):
         raise TypeError(
             f"{type(model).__name__} cannot generate: it has no start() and logits(); give an LM or a Seq2Seq"
@@ -128,16 +117,10 @@ def generate(
     if attention_mask is not None:
         tokens = {"input_ids": tokens, "attention_mask": attention_mask}
     prompt, padded = _prompt(model, tokens, source, state, seed)
-    vocabulary = _vocabulary_size(model)
-    for token in () if stop is None or callable(stop) else stop:
-        if vocabulary is not None and token >= vocabulary:
-            raise ValueError(
-                f"stop={token} has no effect: got token id {token}, expected 0 to {vocabulary - 1}. Leave it out, or "
-                "pass such an id"
-            )
+    given = stop if stop is None or callable(stop) else _stop_tokens(stop, model)
     with evaluating(model):
         reader, text = _begin(model, prompt, padded, steps, state, source, recompute)
-        rows = method.go_on(reader, text, steps, _ends(stop, end_tokens(model)), seed, on_tokens)
+        rows = method.go_on(reader, text, steps, _ends(given, end_tokens(model)), seed, on_tokens)
     return rows if tokens is not None else rows[:, prompt.shape[1] :]
 
 
@@ -236,21 +219,42 @@ def end_tokens(model: Any) -> tuple[int, ...]:
     return tuple(token for token in ends if vocab is None or 0 <= token < vocab)  # files may name other numbers
 
 
-def _ends(stop: Sequence[int] | Stop | None, ends: tuple[int, ...]) -> Stop | None:
-    """Return the function that tells which rows have ended; None if no row ever ends."""
-    if stop is not None and not callable(stop):
-        ends, stop = tuple(stop), None
-    if not ends:
-        return stop
+def _ends(stop: tuple[int, ...] | Stop | None, usual: tuple[int, ...]) -> Stop | None:
+    """Return the function that tells which rows have ended; None if no row ever ends.
+
+    A tuple of ids replaces the usual ids; a function adds to them.
+    """
+    ids, further = (stop, None) if isinstance(stop, tuple) else (usual, stop)
+    if not ids:
+        return further
 
     def has_ended(new: Int[Tensor, "B N"]) -> Bool[Tensor, " B"]:
-        ended = new[:, -1] == ends[0] if stop is None else stop(new)
-        return reduce(torch.Tensor.logical_or, (new[:, -1] == end for end in ends), ended)
+        ended = new[:, -1] == ids[0] if further is None else further(new)
+        return reduce(torch.Tensor.logical_or, (new[:, -1] == end for end in ids), ended)
 
     return has_ended
 
 
 # Arguments ------------------------------------------------------------------------------------------------------------
+
+
+def _stop_tokens(stop: Any, model: Any) -> tuple[int, ...]:
+    """Return the ids that end a row, from `stop`; ValueError for other values, and for ids the model does not have."""
+    ids = stop if isinstance(stop, list | tuple) and stop else [stop]
+    for token in ids:
+        if not isinstance(token, int):
+            advice = ". `kinformer generate RUN --stop TEXT` takes a text" if isinstance(stop, str | bytes) else ""
+            raise ValueError(
+                f"wrong stop: got {quote(stop)}, expected a token id, several, or a function of the new tokens [B, N] "
+                f"that says which rows have ended{advice}"
+            )
+        check_whole_between("stop", token, -(2**63), 2**63 - 1)
+        if (vocabulary := _vocabulary_size(model)) is not None and token >= vocabulary:
+            raise ValueError(
+                f"stop={token} has no effect: got token id {token}, expected 0 to {vocabulary - 1}. Leave it out, or "
+                "pass such an id"
+            )
+    return tuple(ids)
 
 
 def _refuse_seeds(seed: Seed) -> None:
