@@ -1,21 +1,19 @@
 """KinformerLM: models of kinformer as models of the package lm_eval (lm-evaluation-harness)."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-from jaxtyping import Bool, Int
 from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
-from torch import Tensor
 
 from kinformer.bridge.load import load
 from kinformer.core.model import display_name
 from kinformer.decoding.byte_tokenizer import tokenizer_of_model
 from kinformer.decoding.generate import end_tokens, generate
 from kinformer.decoding.score import score
+from kinformer.decoding.stop_at_text import stop_at_text
 from kinformer.models.support.text_model import TextModel
 
 NEW_TOKENS = 256  # longest answer of a task that names no length, as in lm_eval
@@ -115,33 +113,30 @@ class KinformerLM(TemplateLM):
         """Return the continuations of texts with the same options."""
         if strange := options.keys() - KNOWN:
             raise ValueError(f"a task gives {min(strange)}, which kinformer does not have. Remove it from the task")
-        given = options.get("until") or ()
-        until = [given] if isinstance(given, str) else list(given)
         if options.get("num_beams", 1) != 1:
             raise ValueError(f"a task gives num_beams={options['num_beams']}, but answers are single rows. Remove it")
-        ends = set(end_tokens(self.model))
+        until = [options["until"]] if isinstance(options.get("until"), str) else list(options.get("until") or ())
         prompts = [self.tok_encode(context) or [self.eot_token_id] for context in contexts]
-
-        def text_of(row: Sequence[int]) -> str:
-            tokens = itertools.takewhile(lambda token: token >= 0 and token not in ends, row)
-            return self.spelled.decode(list(tokens)).decode(errors="replace")
-
-        def has_ended(new: Int[Tensor, "B N"]) -> Bool[Tensor, " B"]:
-            ended = [any(stop in text_of(row) for stop in until) for row in new.tolist()]
-            return torch.tensor(ended, device=new.device)
-
-        drawing: dict[str, Any] = {name: options[name] for name in ("temperature", "top_k", "top_p") if name in options}
-        samples = (
-            options.get("do_sample", True) and drawing.get("temperature", 1.0 if "do_sample" in options else 0) > 0
-        )
-        length = next((options[name] for name in LENGTHS if name in options), self.max_gen_toks)
         rows = generate(
             self.model,
             prompts,
-            int(length),
-            **(drawing or {"temperature": 1.0}) if samples else {"temperature": 0},
-            stop=has_ended,
+            int(next((options[name] for name in LENGTHS if name in options), self.max_gen_toks)),
+            **_drawing(options),
+            stop=stop_at_text(self.spelled, *(text.encode() for text in until)) if until else None,
         )
-        width = max(map(len, prompts))
-        texts = [text_of(row) for row in rows[:, width:].tolist()]
+        texts = [self._text_of(row) for row in rows[:, max(map(len, prompts)) :].tolist()]
         return [min((text.split(stop)[0] for stop in until), key=len, default=text) for text in texts]
+
+    def _text_of(self, row: Sequence[int]) -> str:
+        """Return the text of new tokens up to a token that ends a text."""
+        ends = end_tokens(self.model)
+        tokens = itertools.takewhile(lambda token: token >= 0 and token not in ends, row)
+        return self.spelled.decode(list(tokens)).decode(errors="replace")
+
+
+def _drawing(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how tokens are drawn: the likeliest unless a task samples, by `do_sample` or by a temperature above 0."""
+    temperature = options.get("temperature", 1.0 if options.get("do_sample") else 0)
+    if temperature == 0 or not options.get("do_sample", True):
+        return {"temperature": 0}
+    return {"temperature": temperature} | {name: options[name] for name in ("top_k", "top_p") if name in options}

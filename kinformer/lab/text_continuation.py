@@ -20,6 +20,7 @@ from kinformer.decoding.layers_used import record_layers_used
 from kinformer.decoding.pad_sequences import pad_sequences
 from kinformer.decoding.prefill import PrefilledText
 from kinformer.decoding.sampling import Stop
+from kinformer.decoding.stop_at_text import stop_at_text
 from kinformer.lab.data.batches import device_of
 
 INSTEAD = {  # advice for models that neither continue nor fill in text
@@ -29,7 +30,6 @@ INSTEAD = {  # advice for models that neither continue nor fill in text
     "trajectories": "let it act with `kinformer play DIR --env ID`",
     "environments": "let it act with `kinformer play DIR --env ID`",
 }
-BEFORE = 4  # tokens: a UTF-8 letter has at most 4 bytes
 FILL = 'fill them in with `kinformer fill DIR --text "the wh_le"`'
 
 
@@ -202,23 +202,5 @@ def _stop_and_report(stop: Stop | None, look: Callable[[int], None]) -> Stop:
     def ends(new: Int[Tensor, "B N"]) -> Bool[Tensor, " B"]:
         look(new.shape[1])
         return torch.zeros(len(new), dtype=torch.bool, device=new.device) if stop is None else stop(new)
-
-    return ends
-
-
-def stop_at_text(spelled: Any, stop: bytes) -> Stop:
-    """Return a function that tests for each row of new tokens whether the stop text has just appeared.
-
-    It decodes only the last tokens: as many as the stop text has bytes. A few earlier tokens are decoded too, because
-    the decoded text may lack its first space or half of its first letter.
-
-    spelled: the tokenizer of the model.
-    stop: the stop text.
-    """
-
-    def ends(new: Int[Tensor, "B N"]) -> Bool[Tensor, " B"]:
-        last = new[:, -len(stop) - BEFORE :]
-        contains = [stop in spelled.decode([token for token in row if token >= 0]) for row in last.tolist()]
-        return torch.tensor(contains, device=new.device)
 
     return ends
