@@ -99,6 +99,12 @@ def encoder_tensors(
 
 
 HEAD = ("transform.", "head.")
+SPARE = (  # the layers of other tasks, a second copy of the head's bias, and constants
+    r"\w+\.pooler\..*",
+    r"cls\.seq_relationship\..*",
+    r"(cls\.predictions|lm_head)\.decoder\.bias",
+    r".*(position|token_type)_ids",
+)
 BERT_HEAD = {
     "transform.0.{p}": "cls.predictions.transform.dense.{p}",
     "transform.2.{p}": "cls.predictions.transform.LayerNorm.{p}",
@@ -123,12 +129,7 @@ FAMILIES = (
         prefix="bert.",
         unread=frozenset({"pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "directionality"})
         | {"pooler_size_per_head", "pooler_type"},
-        spare=(
-            r"bert\.pooler\..*",
-            r"cls\.seq_relationship\..*",
-            r"cls\.predictions\.decoder\.bias",
-            r".*position_ids",
-        ),
+        spare=SPARE,
         head=HEAD,
     ),
     Family(
@@ -138,7 +139,7 @@ FAMILIES = (
         (*SIZES, *FULL, LaterPositions(), OneValue("pad_token_id", 1), MaskToken(50264)),
         encoder_tensors("roberta.", (LaterRows(UNUSED),), ROBERTA_HEAD),
         prefix="roberta.",
-        spare=(r"roberta\.pooler\..*", r"lm_head\.decoder\.bias", r".*position_ids"),
+        spare=SPARE,
         head=HEAD,
     ),
     Family(

@@ -6,7 +6,7 @@ short row switches the model to full attention for good, and padding moves the l
 
 from typing import Any
 
-from kinformer.bridge.families.bert import BERT_HEAD, GELUS, HEAD, SIZES, MaskToken, encoder_tensors
+from kinformer.bridge.families.bert import BERT_HEAD, GELUS, HEAD, SIZES, SPARE, MaskToken, encoder_tensors
 from kinformer.bridge.family import Family
 from kinformer.bridge.settings import Config, Constants, Keyword, Keywords, OneValue, Setting, UnreadableKey
 from kinformer.members.bigbird import bigbird
@@ -53,12 +53,7 @@ FAMILIES = (
         ),
         encoder_tensors("bert.", (), BERT_HEAD, block="body.layer.layers.{n}."),
         prefix="bert.",
-        spare=(
-            r"bert\.pooler\..*",
-            r"cls\.seq_relationship\..*",
-            r"cls\.predictions\.decoder\.bias",
-            r".*position_ids",
-        ),
+        spare=SPARE,
         head=HEAD,
     ),
 )

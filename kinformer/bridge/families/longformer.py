@@ -9,7 +9,16 @@ from typing import Any
 
 from torch import Tensor
 
-from kinformer.bridge.families.bert import HEAD, ROBERTA_HEAD, SIZES, UNUSED, LaterPositions, MaskToken, encoder_tensors
+from kinformer.bridge.families.bert import (
+    HEAD,
+    ROBERTA_HEAD,
+    SIZES,
+    SPARE,
+    UNUSED,
+    LaterPositions,
+    MaskToken,
+    encoder_tensors,
+)
 from kinformer.bridge.family import Family
 from kinformer.bridge.settings import Config, Constants, Keywords, OneValue, Setting, UnreadableKey
 from kinformer.bridge.tensors import LaterRows, Stacked
@@ -72,7 +81,7 @@ FAMILIES = (
         prefix="longformer.",
         # keys of the authors' code, which transformers does not read, and the form of an export
         unread=frozenset({"attention_mode", "ignore_attention_mask", "onnx_export"}),
-        spare=(r"longformer\.pooler\..*", r"lm_head\.decoder\.bias", r".*position_ids"),
+        spare=SPARE,
         head=HEAD,
     ),
 )

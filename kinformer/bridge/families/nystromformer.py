@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from kinformer.bridge.families.bert import BERT_HEAD, GELUS, HEAD, SIZES, UNUSED, MaskToken, encoder_tensors
+from kinformer.bridge.families.bert import BERT_HEAD, GELUS, HEAD, SIZES, SPARE, UNUSED, MaskToken, encoder_tensors
 from kinformer.bridge.family import Family
 from kinformer.bridge.settings import Config, Constants, Keyword, Keywords, OneValue, Setting, UnreadableKey
 from kinformer.bridge.tensors import Form, LaterRows
@@ -72,7 +72,7 @@ FAMILIES = (
         ),
         encoder_tensors("nystromformer.", (LaterRows(UNUSED),), BERT_HEAD, (SKIP, CONV, ConvolutionKernel())),
         prefix="nystromformer.",
-        spare=(r"cls\.predictions\.decoder\.bias", r".*(position|token_type)_ids"),
+        spare=SPARE,
         head=HEAD,
     ),
 )
