@@ -17,7 +17,8 @@ from kinformer.checkpoint.special_tokens import SpecialTokens
 from kinformer.core.from_json import from_json
 from kinformer.core.warn import warn
 
-NO_BYTE, NO_SPECIAL = 256, SpecialTokens()
+BYTES = 256  # tokens of a model of bytes
+NO_BYTE, NO_SPECIAL = BYTES, SpecialTokens()
 GROUP, BEFORE = 64, 8  # number of tokens compared at a time; number of earlier tokens decoded with them
 
 
@@ -141,7 +142,7 @@ class Tokenizer:
         mask = encoding.special_tokens_mask
         return tuple(encoding.ids[: mask.index(0)]) if 0 in mask else ()
 
-    @cached_property
+    @property
     def ends(self) -> tuple[int, ...]:
         """Ids of the tokens that end a generated text; empty if there are none."""
         end = None if self.special.ends else self.special_token("eos_token")

@@ -29,13 +29,8 @@ from kinformer.core.warn import warn
 if TYPE_CHECKING:
     from kinformer.core.training_recipe import Recipe
 
-STOREYS = (
-    "core",
-    "attend",
-    "nn",
-    "lab",
-    "laws",
-)  # folders that contain folders of parts; a kind may have a folder in several
+# folders that contain folders of parts; a kind may have a folder in several
+STOREYS = ("core", "attend", "nn", "lab", "laws")
 OWN_STOREYS = ("members", "models", "laws")  # kinds with a folder at the top level
 UNJUDGED = ("exits", "losses", "search")  # kinds of parts without EXAMPLES, which are tested inside other parts
 JUDGED = rb"^EXAMPLES\b"

@@ -11,13 +11,13 @@ import torch
 
 from kinformer.checkpoint.atomic_files import crc32
 from kinformer.checkpoint.model_files import METRICS, CheckpointError
+from kinformer.checkpoint.tokenizer import BYTES
 from kinformer.core.model import Model
 from kinformer.lab.data.batches import Batches, device_of
 from kinformer.lab.data.data import Data, Stream
 from kinformer.lab.data.data_fits_model import open_stream
 from kinformer.lab.data.lanes import Lanes
 from kinformer.lab.data.resumable_stream import ResumableStream, StepError
-from kinformer.lab.data.support.data_tokenizer import BYTES
 from kinformer.lab.data.support.state_tensors import restore_state, state_tensors
 from kinformer.lab.data.text import TextData
 from kinformer.lab.data.token_ids import per_token

@@ -1,8 +1,6 @@
 """Parts that `kinformer check` tests: the EXAMPLES of a user's Python file, or a trained model."""
 
 import copy
-import importlib
-import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -150,7 +148,8 @@ def _read_foreign(text: str) -> PartsFile:
     if read_config(folder / CONFIG).get("model_type") == "kinformer":
         raise Unreadable(f"{text} holds a model of kinformer. Give the folder without hf:")
     try:
-        transformers = importlib.import_module("transformers")
+        import transformers
+
         with quiet_transformers():
             config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
             names = [name for name in config.architectures or () if hasattr(transformers, name)]

@@ -2,13 +2,11 @@
 
 from typing import Any
 
-from kinformer.checkpoint.tokenizer import Tokenizer
+from kinformer.checkpoint.tokenizer import BYTES, Tokenizer
 from kinformer.checkpoint.tokenizer_choice import as_tokenizer
 from kinformer.checkpoint.unknown_tokenizer import UnknownTokenizer, own_tokenizer
 from kinformer.core.model import Model, display_name
 from kinformer.lab.data.support.model_batch import TOKEN_KINDS
-
-BYTES = 256  # tokens of a model of bytes
 
 
 def text_tokenizer(model: Model, tokenizer: Any = None) -> Tokenizer | None:

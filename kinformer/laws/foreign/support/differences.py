@@ -1,7 +1,8 @@
 """Comparisons of logits, and the shortest row at which a model breaks a law."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -68,29 +69,29 @@ def find_shortest(check: Callable[..., None], box: BlackBox, longest: int, *rest
     sentence = next(findings(check, longest, 0, box, *rest), None)
     if sentence is None or next(findings(check, longest, 1, box, *rest), None) is None:
         return
-    before, end = 1, monotonic() + SEARCH
-    for length in [n for n in (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256) if n < longest] + [longest]:
-        if monotonic() > end:
-            break
-        if shorter := _try(check, length, 0, box, *rest):
-            sentence = shorter
-            for between in range(before + 1, length):
-                if monotonic() > end:
-                    break
-                if smaller := _try(check, between, 0, box, *rest):
-                    sentence = smaller
-                    break
-            break
-        before = length
+    end = monotonic() + SEARCH
+    steps = [n for n in (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256) if n < longest] + [longest]
+    if (coarse := _first_failing(steps, end, check, box, *rest)) is not None:
+        before = max((n for n in steps if n < coarse[0]), default=1)
+        fine = _first_failing(range(before + 1, coarse[0]), end, check, box, *rest)
+        sentence = (coarse if fine is None else fine)[1]
     yield sentence
 
 
-def _try(check: Callable[..., None], *arguments: Any) -> str | None:
-    """Return the finding of a test; None if the model does not take such short rows."""
-    try:
-        return next(findings(check, *arguments), None)
-    except Exception:
-        return None
+def _first_failing(
+    lengths: Iterable[int], end: float, check: Callable[..., None], *rest: Any
+) -> tuple[int, str] | None:
+    """Return the first length that fails, with its finding; None if none does before the time is up.
+
+    A model may not take such short rows: such lengths are left out.
+    """
+    for length in lengths:
+        if monotonic() > end:
+            return None
+        with suppress(Exception):
+            if (sentence := next(findings(check, length, 0, *rest), None)) is not None:
+                return length, sentence
+    return None
 
 
 def check_near(actual: Tensor, expected: Tensor, sentence: Callable[[Difference], str], bound: float = BOUND) -> None:
