@@ -14,12 +14,8 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from kinformer.bridge.hf_export import CODE, module_text
 from kinformer.core.discover import check_member_name, members
+from kinformer.core.model import CALL_KEYWORDS
 from kinformer.models.support.sliding_reader import SlidingReader
-
-INPUTS = tuple(
-    "input_ids attention_mask token_type_ids labels decoder_input_ids decoder_attention_mask output_hidden_states "
-    "output_attentions return_dict".split()
-)
 
 
 class KinformerConfig(PreTrainedConfig):
@@ -58,6 +54,7 @@ class KinformerPreTrainedModel(PreTrainedModel):
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
+        global_attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
         decoder_input_ids: Tensor | None = None,
         decoder_attention_mask: Tensor | None = None,
@@ -66,7 +63,7 @@ class KinformerPreTrainedModel(PreTrainedModel):
         return_dict: bool | None = None,
     ) -> Any:
         """Return the output of the model for the arguments of transformers."""
-        given = {name: value for name, value in locals().items() if name in INPUTS and value is not None}
+        given = {name: value for name, value in locals().items() if name in CALL_KEYWORDS and value is not None}
         return self.model(**given)
 
     def get_input_embeddings(self) -> nn.Module:

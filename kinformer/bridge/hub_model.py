@@ -12,7 +12,7 @@ from kinformer.bridge.model_card import model_card
 from kinformer.checkpoint.atomic_files import write
 
 try:
-    from huggingface_hub import PyTorchModelHubMixin, snapshot_download
+    from huggingface_hub import PyTorchModelHubMixin
 except ImportError as error:
     raise ImportError("the hub needs the package huggingface-hub; pip install 'kinformer[hf]'") from error
 
@@ -22,8 +22,8 @@ class HubModel(PyTorchModelHubMixin, library_name="kinformer", tags=["kinformer"
 
     `HubModel.from_pretrained("ORG/NAME")` returns the model itself, as `load` does for a folder. The entry has the
     files of `save(model, folder, format="hf")` and a model card, so transformers loads it too. A model has the
-    methods `push_to_hub` and `save_pretrained` of this class. All options of the mixin work, such as `private=True` and
-    `revision=`.
+    methods `push_to_hub` and `save_pretrained` of this class. All options of the mixin for writing work, such as
+    `private=True`; for reading, only `revision=` does.
 
     model: a model of text that a member built.
     """
@@ -39,7 +39,8 @@ class HubModel(PyTorchModelHubMixin, library_name="kinformer", tags=["kinformer"
             write(card, model_card(self.model, written, save_directory.name))
 
     @classmethod
-    def _from_pretrained(cls, *, model_id: str, **options: Any) -> Any:
-        """Return the model of a folder, or of an entry of the hub, which is downloaded. No code of it is run."""
-        folder = model_id if os.path.isdir(model_id) else snapshot_download(model_id, **options)
-        return load(folder)
+    def _from_pretrained(cls, *, model_id: str, revision: str | None, **options: Any) -> Any:
+        """Return the model of a folder, or of an entry of the hub, as `load` does for hf:ORG/NAME."""
+        if os.path.isdir(model_id):
+            return load(model_id)
+        return load(f"hf:{model_id}" if revision is None else f"hf:{model_id}@{revision}")

@@ -57,9 +57,8 @@ def call(model: nn.Module, first: Sequence[Any], keywords: Mapping[str, Any]) ->
     """Return the output of transformers for a call of a model with keywords such as `input_ids`.
 
     The output is a CausalLMOutputWithPast, MaskedLMOutput, Seq2SeqLMOutput or SequenceClassifierOutput, or for a model
-    whose weights have no head a BaseModelOutput. It also has
-    `last_hidden_state`: the output of the body, or of the decoder. Its loss is the cross-entropy, without
-    auxiliary losses of the body.
+    whose weights have no head a BaseModelOutput. Each has `last_hidden_state`: the output of the body, or of the
+    decoder. The loss is the cross-entropy, without auxiliary losses of the body.
 
     model: a model of text.
     first: arguments without a name: input_ids and attention_mask, or none.
@@ -76,7 +75,7 @@ def call(model: nn.Module, first: Sequence[Any], keywords: Mapping[str, Any]) ->
         output_hidden_states: True returns the input of each block and the output of the body. If the blocks read other
             rows than the tokens, it returns the input and the output of the body.
         output_attentions: True returns the attention weights of each layer [B H T T], computed apart in eval mode and
-            without gradients. A layer without weights between tokens has None, and a warning says why.
+            without gradients. None stands for a layer without weights between tokens, and a warning says why.
         return_dict: False returns a tuple.
 
     Errors: TypeError for an unknown keyword, and for a model that reads no text; ValueError for ids, masks and labels
@@ -153,15 +152,17 @@ def _(model: TextModel, given: Inputs) -> Any:
         state = model.start(*given.rows.shape)
     with _recording(model, "body", given) as seen:
         out = model.logits(given.rows, state)
-    loss = None if given.labels is None else _loss(out.y[:, :-1], given.labels, given.rows, 1)
-    real = {"": given.rows >= 0}
+    real, loss = given.rows >= 0, None
+    if given.labels is not None:
+        labels = _checked(given.labels, given.rows)
+        loss = _loss(out.y[:, :-1], labels[:, 1:], real[:, :-1] & real[:, 1:])
     return _output(
         "CausalLMOutputWithPast",
         loss=loss,
         logits=out.y,
         past_key_values=out.state if given.keeps_state else None,
         hidden_states=seen.states(given),
-        attentions=_attentions(model, given, lambda n: model.logits(_alone(given.rows, n)), real)[""],
+        attentions=_attentions(model, given, lambda n: model.logits(_alone(given.rows, n)), {"": real})[""],
         last_hidden_state=seen.last,
     )
 
@@ -179,23 +180,18 @@ def _(model: MLM, given: Inputs) -> Any:
 
     with _recording(model, "body", given) as seen:
         out = read(given.rows, given.kinds, given.marked)
+    real = given.rows >= 0
+    states = {
+        "last_hidden_state": seen.last,
+        "hidden_states": seen.states(given),
+        "attentions": _attentions(model, given, read_alone, {"": real})[""],
+    }
+    if model.headless and given.labels is not None:
+        raise ValueError("there is no loss: the weights of this model have no head. Leave labels out")
     if model.headless:
-        if given.labels is not None:
-            raise ValueError("there is no loss: the weights of this model have no head. Leave labels out")
-        return _output(
-            "BaseModelOutput",
-            last_hidden_state=seen.last,
-            hidden_states=seen.states(given),
-            attentions=_attentions(model, given, read_alone, {"": given.rows >= 0})[""],
-        )
-    return _output(
-        "MaskedLMOutput",
-        loss=None if given.labels is None else _loss(out.y, given.labels, given.rows, 0),
-        logits=out.y,
-        hidden_states=seen.states(given),
-        attentions=_attentions(model, given, read_alone, {"": given.rows >= 0})[""],
-        last_hidden_state=seen.last,
-    )
+        return _output("BaseModelOutput", **states)
+    loss = None if given.labels is None else _loss(out.y, _checked(given.labels, given.rows), real)
+    return _output("MaskedLMOutput", loss=loss, logits=out.y, **states)
 
 
 @_call.register
@@ -225,7 +221,7 @@ def _(model: Seq2Seq, given: Inputs) -> Any:
     )
     return _output(
         "Seq2SeqLMOutput",
-        loss=None if labels is None else _loss(out.y, labels, target, 0),
+        loss=None if labels is None else _loss(out.y, _checked(labels, target), target >= 0),
         logits=out.y,
         past_key_values=out.state if given.keeps_state else None,
         decoder_hidden_states=decoded.states(given),
@@ -262,12 +258,16 @@ def _(model: Classifier, given: Inputs) -> Any:
     )
 
 
-def _loss(y: Float[Tensor, "B N V"], labels: Tensor, rows: Int[Tensor, "B T"], shift: int) -> Tensor:
-    """Return the mean cross-entropy of the labels that are tokens, with `shift` labels before the first of them."""
+def _checked(labels: Tensor, rows: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
+    """Return labels if there is one for each token of the rows."""
     if labels.shape != rows.shape:
         raise ValueError(f"labels have shape {list(labels.shape)}, but the tokens have {list(rows.shape)}")
-    unread = (rows < 0) | (F.pad(rows, (shift, 0), value=-1)[:, : rows.shape[1]] < 0 if shift else False)
-    targets = labels.masked_fill((labels < 0) | unread, -1)[:, shift:]
+    return labels
+
+
+def _loss(y: Float[Tensor, "B T V"], labels: Int[Tensor, "B T"], real: Bool[Tensor, "B T"]) -> Tensor:
+    """Return the mean cross-entropy of the labels that are token ids, at real tokens."""
+    targets = labels.masked_fill((labels < 0) | ~real, -1)
     check_below(targets, y.shape[-1], "label", "give token ids, and -100 for no loss")
     return F.cross_entropy(at_least_float32(y).flatten(0, 1), targets.flatten().long(), ignore_index=-1)
 
