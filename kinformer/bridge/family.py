@@ -57,11 +57,11 @@ class Family:
     length_key: name of the key with the longest row of the training; None if a setting reads it.
     unread: further keys of the config that change no result.
     spare: regular expressions of names of tensors that are no weights, such as masks.
-    fixed: functions of rows and columns that compute a table as the member does, by regular expressions of names of
-        foreign tables, which must be equal.
+    fixed: tables of the weights that our member computes instead, such as sines: for each regular expression of their
+        names a function of rows and columns, whose numbers they must have.
     head: first parts of the names of our tensors that models which were saved without a head lack.
-    copies: names of foreign tensors, each with the name of another that it usually equals; one of both is enough.
-    zeros: names of foreign tensors that are 0 if they are missing.
+    copies: second names of foreign tensors, with the first name of each; a file may have either or both.
+    zeros: names of foreign tensors that are 0 if a file lacks them.
     """
 
     kind: str
@@ -111,11 +111,11 @@ class Family:
         back = self.read(config)
         for name, value in back.items():
             if name not in TRAINING and keywords[name] != value:
-                raise NoFamily(f"{self.architecture} has no {name}={keywords[name]!r}")
+                raise NoFamily(f"{self.architecture} cannot compute {name}={keywords[name]!r}")
         usual = default_keywords(self.member)
         for name in keywords.keys() - back.keys() - TRAINING:
             if keywords[name] != usual[name]:
-                raise NoFamily(f"{self.architecture} has no {name}={keywords[name]!r}")
+                raise NoFamily(f"{self.architecture} cannot compute {name}={keywords[name]!r}")
         return config
 
     def join(self, model: Any, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -277,7 +277,7 @@ def native(model: nn.Module) -> tuple[Family, dict[str, Any]]:
                 return family, family.write({**record.defaults, **record.keywords})
             except (NoFamily, CheckpointError) as error:
                 reasons.append(str(error))
-    raise NoFamily("; ".join(reasons) or f"no class of transformers computes {record.name}")
+    raise NoFamily("; ".join(reasons) or f"transformers has no class for {record.name}")
 
 
 def rules(*lines: Sequence[Any]) -> tuple[TensorRule, ...]:

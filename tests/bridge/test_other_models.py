@@ -127,5 +127,5 @@ def test_keys_that_are_not_followed_are_refused(case: str, keys: dict[str, Any],
 
 @pytest.mark.parametrize("keywords", [{"discrete": True}, {"discrete": False, "pattern": "Causal() & Band(6)"}])
 def test_models_of_another_kind_are_not_written(keywords: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="DecisionTransformerModel has no "):
+    with pytest.raises(ValueError, match="DecisionTransformerModel cannot compute "):
         native(kf.decision_transformer(d=16, depth=1, **keywords))

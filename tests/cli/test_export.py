@@ -47,7 +47,7 @@ def test_the_reason_for_a_class_of_kinformer_is_told(tmp_path: Path, capsys: pyt
     assert run(["export", made, "--out", str(tmp_path / "out")]) == 0
     first, reason = capsys.readouterr().out.splitlines()
     assert first.startswith("wrote KinformerForCausalLM: ") and first.endswith(", trust_remote_code=True)")
-    assert "GPT2LMHeadModel has no position='rotary'" in reason
+    assert "GPT2LMHeadModel cannot compute position='rotary'" in reason
     assert kf.load(tmp_path / "out").member.keywords["position"] == "rotary"
     assert "trust_remote_code=True" in (tmp_path / "out" / "README.md").read_text()
 

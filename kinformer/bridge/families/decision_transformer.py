@@ -27,7 +27,7 @@ class UnusedTables(Setting):
         return dict.fromkeys(self.keys, 1)
 
 
-class WithFirstRow(Form):
+class NormBias(Form):
     """Bias of the first norm, with the first row of the table of positions, which is added after it.
 
     The tables of positions and of tokens are written as one row of zeros.
@@ -40,7 +40,7 @@ class WithFirstRow(Form):
         return [tensor, *(tensor.new_zeros(1, len(tensor)) for _ in range(2))]
 
 
-class WithOtherHeads(Same):
+class ActionHead(Same):
     """Head of actions, written with heads of states and returns that are zeros.
 
     Our model has the other two heads only if `beside` is above 0. Their own rules come later and replace the zeros.
@@ -50,7 +50,7 @@ class WithOtherHeads(Same):
         return [tensor, *(tensor.new_zeros(rows, *tensor.shape[1:]) for rows in (owner.states, 1))]
 
 
-class OfUnscaled(Same):
+class UnscaledMap(Same):
     """Part of an embedding of numbers, which our model first divides by the scales of its training data.
 
     The foreign model does not divide them.
@@ -65,7 +65,7 @@ class OfUnscaled(Same):
         return [self.write(tensor, owner)]
 
 
-class NoScale(Form):
+class AbsentScale(Form):
     """Scale of the training data, which the foreign model does not have.
 
     A new model has scales that leave numbers unchanged.
@@ -115,15 +115,23 @@ FAMILIES = (
             Constants(discrete=False, pattern="Causal()", head_dim=None, beside=1.0),
         ),
         rules(
-            ("of_states.weight", "embed_state.weight", OfUnscaled(lambda x, model: x / model.measured.deviation.to(x))),
-            ("of_states.bias", "embed_state.bias", OfUnscaled(_without_mean)),
-            ("of_actions.weight", "embed_action.weight", OfUnscaled(lambda x, model: x / model.measured.actions.to(x))),
+            (
+                "of_states.weight",
+                "embed_state.weight",
+                UnscaledMap(lambda x, model: x / model.measured.deviation.to(x)),
+            ),
+            ("of_states.bias", "embed_state.bias", UnscaledMap(_without_mean)),
+            (
+                "of_actions.weight",
+                "embed_action.weight",
+                UnscaledMap(lambda x, model: x / model.measured.actions.to(x)),
+            ),
             ("of_actions.bias", "embed_action.bias"),
-            ("of_returns.weight", "embed_return.weight", OfUnscaled(lambda x, own: x / own.measured.returns.to(x))),
+            ("of_returns.weight", "embed_return.weight", UnscaledMap(lambda x, own: x / own.measured.returns.to(x))),
             ("of_returns.bias", "embed_return.bias"),
             ("of_times.weight", "embed_timestep.weight"),
             ("norm.weight", "embed_ln.weight"),
-            ("norm.bias", ["embed_ln.bias", "encoder.wpe.weight", "encoder.wte.weight"], WithFirstRow()),
+            ("norm.bias", ["embed_ln.bias", "encoder.wpe.weight", "encoder.wte.weight"], NormBias()),
             (BLOCK + "norms.0.{p}", LAYER + "ln_1.{p}"),
             (BLOCK + "norms.1.{p}", LAYER + "ln_2.{p}"),
             (BLOCK + "layers.0.projection.qkv.{p}", LAYER + "attn.c_attn.{p}", Transposed()),
@@ -131,10 +139,10 @@ FAMILIES = (
             (BLOCK + "layers.1.up.{p}", LAYER + "mlp.c_fc.{p}", Transposed()),
             (BLOCK + "layers.1.down.{p}", LAYER + "mlp.c_proj.{p}", Transposed()),
             ("body.norm.{p}", "encoder.ln_f.{p}"),
-            ("action.{p}", ["predict_action.0.{p}", "predict_state.{p}", "predict_return.{p}"], WithOtherHeads()),
+            ("action.{p}", ["predict_action.0.{p}", "predict_state.{p}", "predict_return.{p}"], ActionHead()),
             ("state.{p}", "predict_state.{p}"),
             ("left.{p}", "predict_return.{p}"),
-            *[("measured." + name, [], NoScale(name)) for name in ("known", *EpisodeScales._fields)],
+            *[("measured." + name, [], AbsentScale(name)) for name in ("known", *EpisodeScales._fields)],
         ),
         unread=frozenset({"reorder_and_upcast_attn"}),  # only how numbers round
         spare=(r"encoder\.h\.\d+\.attn\.(bias|masked_bias)",),

@@ -67,7 +67,7 @@ def export_for_hf(model: Any, folder: Path, out: Path) -> ExportResult:
     write_together({out / file: data for file, data in files.items()})
     trust = "" if written.reason is None else ", trust_remote_code=True"
     record = {"folder": str(out), "architecture": written.architecture, "reason": written.reason, "files": list(files)}
-    why = "" if written.reason is None else f"\nno class of transformers computes this model: {written.reason}"
+    why = "" if written.reason is None else f"\nwhy it is no class of transformers itself: {written.reason}"
     return ExportResult(record, f'wrote {written.architecture}: {written.loader}.from_pretrained("{out}"{trust}){why}')
 
 

@@ -1,4 +1,4 @@
-"""RepeatedKeys: the first block of keys, which most queries count several times."""
+"""RepeatedKeys: a bias that lets most queries count the first block of keys several times."""
 
 import math
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from kinformer.core.request import Request
 
 
 class RepeatedKeys(Bias):
-    """A first block of keys that counts several times, as in BigBird of Hugging Face transformers.
+    """Bias that adds log(times) to the scores of the first block of keys, as BigBird of transformers in effect does.
 
     score_ij + log(times) if j < block <= i < end
 
