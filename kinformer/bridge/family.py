@@ -57,8 +57,8 @@ class Family:
     length_key: name of the key with the longest row of the training; None if a setting reads it.
     unread: further keys of the config that change no result.
     spare: regular expressions of names of tensors that are no weights, such as masks.
-    fixed: tables of the weights that our member computes instead, such as sines: for each regular expression of their
-        names a function of rows and columns, whose numbers they must have.
+    fixed: foreign tables that our member computes instead, such as sines. For each regular expression of their names
+        there is a function of rows and columns, whose numbers they must have.
     head: first parts of the names of our tensors that models which were saved without a head lack.
     copies: second names of foreign tensors, with the first name of each; a file may have either or both.
     zeros: names of foreign tensors that are 0 if a file lacks them.

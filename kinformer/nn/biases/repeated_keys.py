@@ -18,7 +18,7 @@ from kinformer.core.request import Request
 
 
 class RepeatedKeys(Bias):
-    """Bias that adds log(times) to the scores of the first block of keys, as BigBird of transformers in effect does.
+    """Bias that adds log(times) to the scores of the first block of keys, as BigBird in effect does.
 
     score_ij + log(times) if j < block <= i < end
 
