@@ -1,6 +1,6 @@
 """score: the log-probability of each token of texts, by a model that predicts the next token."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -70,7 +70,11 @@ def score(
         )
     encode = tokenizer_of_model(model).encode
     every = [texts] if isinstance(texts, str | bytes) else texts
-    rows = [list(encode(text) if isinstance(text, str | bytes) else text) for text in map(_as_text, every)]
+    if not isinstance(every, Iterable) or any(isinstance(text, int | float) for text in every):
+        raise TypeError(
+            f"wrong texts: got {quote(texts)}, expected texts or lists of token ids. Give [ids] for one text"
+        )
+    rows = [list(encode(text) if isinstance(text, str | bytes) else text) for text in every]
     for row in rows:
         if row and not 0 <= min(row) <= max(row) < model.vocab:
             wrong = min(row) if min(row) < 0 else max(row)
@@ -83,13 +87,6 @@ def score(
             scored |= _score_batch(model, batch)
             on_progress(len(scored))
     return [scored[n] for n in range(len(rows))]
-
-
-def _as_text(text: Any) -> str | bytes | Sequence[int]:
-    """Return a text, or a list of token ids; a number says that the list of texts is missing."""
-    if isinstance(text, int | float):
-        raise TypeError(f"texts has the number {text}, expected texts or lists of token ids. Give [ids] for one text")
-    return text
 
 
 def _batches(rows: Sequence[Sequence[int]], most: int) -> Iterator[dict[int, Sequence[int]]]:

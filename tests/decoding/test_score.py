@@ -1,6 +1,7 @@
 """score: log-probabilities of tokens, alone and in batches, in pieces and in windows."""
 
 import math
+from inspect import unwrap
 
 import pytest
 import torch
@@ -65,5 +66,6 @@ def test_ids_that_are_no_tokens_are_refused(model: kf.Model) -> None:
     for wrong in (-1, 256):
         with pytest.raises(ValueError, match=f"a text has the token id {wrong}: expected 0 to 255"):
             kf.score(model, [[5, wrong, 6]])
-    with pytest.raises(TypeError, match="texts has the number 1, expected texts or lists of token ids"):
-        kf.score(model, [1, 2, 3])  # type: ignore[list-item]
+    for given, got in (([1, 2, 3], ".1, 2, 3."), (5, "5")):
+        with pytest.raises(TypeError, match=f"wrong texts: got {got}, expected texts or lists of token ids"):
+            unwrap(kf.score)(model, given)
