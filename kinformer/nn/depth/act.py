@@ -58,7 +58,7 @@ def interpolate_answer(y: Tensor, s: Tensor, weight: Tensor) -> Tensor:
     s: state of the step, [... D].
     weight: weight of the step, [...].
     """
-    return torch.lerp(y, s, weight[..., None].to(s.dtype))
+    return torch.lerp(y, s.to(y.dtype), weight[..., None].to(y.dtype))  # autocast leaves s in a lower precision
 
 
 class Halt(NamedTuple):

@@ -115,7 +115,9 @@ def _has_fast_kernel(x: Tensor) -> bool:
 def _run_full_rows(cell: nn.LSTMCell, x: Float[Tensor, "B T D"], now: Pair) -> tuple[Tensor, Pair]:
     """Run a layer over rows without padding in one call, several times as fast as step by step."""
     weights = [cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh]
-    y, h, c = torch.lstm(x, [leaf[None] for leaf in now], weights, True, 1, 0.0, cell.training, False, True)
+    y, h, c = torch.lstm(
+        x, [leaf[None].contiguous() for leaf in now], weights, True, 1, 0.0, torch.is_grad_enabled(), False, True
+    )
     return y, (h[0], c[0])
 
 
@@ -134,7 +136,7 @@ def _run_packed(
     assert rows.sorted_indices is not None and rows.unsorted_indices is not None
     weights = [cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh]
     before = [leaf[None, rows.sorted_indices] for leaf in now]
-    y, h, c = torch.lstm(rows.data, rows.batch_sizes, before, weights, True, 1, 0.0, cell.training, False)
+    y, h, c = torch.lstm(rows.data, rows.batch_sizes, before, weights, True, 1, 0.0, torch.is_grad_enabled(), False)
     padded, _ = pad_packed_sequence(rows._replace(data=y), batch_first=True, total_length=x.shape[1])
     return padded, (h[0][rows.unsorted_indices], c[0][rows.unsorted_indices])
 

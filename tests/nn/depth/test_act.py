@@ -103,6 +103,13 @@ def test_weights_sum_to_one() -> None:
         assert torch.allclose(y, s, atol=1e-13) is (mix is add_weighted)
 
 
+def test_states_of_autocast_join_a_float32_answer() -> None:
+    """On a GPU, autocast leaves the steps' states in bfloat16."""
+    y, s, weight = torch.randn(3, D), torch.randn(3, D).bfloat16(), torch.rand(3)
+    want = (1 - weight[:, None]) * y + weight[:, None] * s
+    assert torch.allclose(interpolate_answer(y, s, weight), want, atol=1e-6)
+
+
 @pytest.mark.parametrize("halted", ["copied", "updated"])
 def test_stopping_early_changes_nothing(halted: Halted) -> None:
     """Eval mode leaves out what nobody takes; its state, aux and answers are those of all steps."""
