@@ -2,10 +2,10 @@
 
 It skips the blocks of pairs that a pattern's `cover` excludes. It runs only if a test or a user names it. On a CPU,
 PyTorch has no backward of FlexAttention, and its eager forward computes all pairs, 8 to 22 times slower than dense
-attention. On CUDA it ran once, with PyTorch 2.11 on an H200. Of 13 patterns, 9 agreed with the reference in outputs,
-lse and gradients, 3 did not compile, and a random pattern gave wrong results. So `auto` does not choose it. Where it is
-right it is fast: a causal window of 512 over 16,384 tokens, forward and backward in bfloat16 (2 rows, 12 heads of 64),
-took 9 ms, and 27 ms with `sdpa`.
+attention. On CUDA it was tested once, with PyTorch 2.11 on an H200. There, 9 of 13 patterns agreed with the reference
+in outputs, lse and gradients. Three did not compile, and a random pattern gave wrong results. So `auto` does not
+choose it. It can be fast there: a causal window of 512 over 16,384 tokens, forward and backward in bfloat16 (2 rows,
+12 heads of width 64), took 9 ms, and 27 ms with `sdpa`.
 
 Source: Dong et al., 2024, arXiv:2412.05496.
 """
