@@ -294,6 +294,17 @@ def keywords_of(folder: str | Path) -> dict[str, Any]:
     return dict(read_own_config(Path(folder) / CONFIG)["keywords"])
 
 
+def is_pretrained(folder: str | Path) -> bool:
+    """Return True if another library trained the model in a folder of kinformer, and no training changed it since.
+
+    folder: folder of the model.
+
+    Errors: the errors of `load`.
+    """
+    config = read_own_config(Path(folder) / CONFIG)
+    return config.get("trained_length") is not None and config.get("trained_on") is None
+
+
 def columns_of(folder: str | Path) -> ColumnScales | None:
     """Return the names and scales of the columns of the time series that a saved model was trained on.
 

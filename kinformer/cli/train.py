@@ -61,7 +61,8 @@ def train(
             "--from",
             callback=option_checks.trained_model,
             is_eager=True,
-            help="Folder of a trained model whose weights the training starts from.",
+            help="Trained model whose weights the training starts from: a folder of kinformer or transformers, a "
+            ".gguf file, or hf:ORG/NAME. A model of the same member gives the keywords that MEMBER leaves out.",
         ),
     ] = None,
     tensorboard: options.TensorBoard = False,
@@ -139,7 +140,7 @@ def train(
 
         job = prepare(source, steps, minutes, valid, device, loggers, group, check_out, **options.settings(ctx))
         first = out / FIRST if then else out
-        choice, job = fit_to_weights(choice, job, start_folder(start, first, resume))
+        choice, job = fit_to_weights(choice, job, start, start_folder(start, first, resume))
         _run(choice, job, out, then or (), start=start, overwrite=overwrite, resume=resume)
 
 

@@ -166,6 +166,11 @@ class Model(nn.Module, KeywordHints, ABC):
         return min(ends) - self.own if ends else None
 
     @property
+    def is_pretrained(self) -> bool:
+        """True for weights that another library trained, and that no training here has changed."""
+        return self.trained_length is not None and self.trained_on is None
+
+    @property
     def window(self) -> int | None:
         """The number of the model's learned positions that were trained; None if it has no such table.
 

@@ -165,7 +165,17 @@ def test_commands_take_the_folder(hub: Path, tmp_path: Path, capsys: pytest.Capt
     assert capsys.readouterr().out.startswith("the cat")
     assert run(["evaluate", str(hub), "--data", data]) == 0
     assert "bits per byte" in capsys.readouterr().out
-    member = ["gpt", "d=16", "depth=2", "heads=2", "length=64", f"vocab={kf.load(hub).vocab}"]
-    words = ["train", *member, "--data", data, "--from", str(hub), "--steps", "2", "--length", "16", "--batch", "2"]
-    assert run([*words, "--out", str(tmp_path / "run")]) == 0
-    assert kf.load(tmp_path / "run").tokenizer.sha256 == kf.load(hub).tokenizer.sha256
+    words = ["train", "gpt", "--data", data, "--from", str(hub), "--length", "16", "--batch", "2"]
+    words += ["--out", str(tmp_path / "run")]
+    assert run([*words, "--steps", "2"]) == 0
+    assert "lr=5e-05, because the weights are pretrained; --lr sets another" in capsys.readouterr().err
+    tuned = kf.load(tmp_path / "run")
+    assert tuned.tokenizer.sha256 == kf.load(hub).tokenizer.sha256
+    assert (tuned.trained_length, tuned.longest) == (64, 64)
+    assert run([*words, "--steps", "3", "--resume"]) == 0
+    kf.save(kf.load(hub), tmp_path / "own")  # the folder of kinformer says as much as the one of transformers
+    words[words.index(str(hub))], words[-1] = str(tmp_path / "own"), str(tmp_path / "again")
+    assert run([*words, "--steps", "2"]) == 0
+    assert "lr=5e-05" in capsys.readouterr().err
+    assert run([*words, "--steps", "2", "--overwrite", "--lr", "0.001"]) == 0
+    assert "lr=" not in capsys.readouterr().err

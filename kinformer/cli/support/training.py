@@ -11,7 +11,7 @@ import torch
 
 from kinformer.bridge.hf_folder import is_hf_folder
 from kinformer.bridge.load import load
-from kinformer.checkpoint.checkpoint import columns_of, keywords_of
+from kinformer.checkpoint.checkpoint import built_by, columns_of, is_pretrained, keywords_of
 from kinformer.cli.errors import print_warnings, refuse_useless
 from kinformer.cli.support.device_choice import parse_device
 from kinformer.cli.support.loggers import OpenLogger
@@ -239,27 +239,46 @@ def start_folder(start: Path | None, out: Path, resume: bool) -> Path | None:
     return out if resume and RunFolder(out).step is not None else start
 
 
-def fit_to_weights(choice: MemberChoice, job: Job, folder: Path | None) -> tuple[MemberChoice, Job]:
-    """Fit the keywords of a member to the data, and to trained weights of another library or of a series.
+def fit_to_weights(choice: MemberChoice, job: Job, start: Path | None, folder: Path | None) -> tuple[MemberChoice, Job]:
+    """Fit the keywords of a member to the data, and to the trained weights that it starts from.
 
     choice: the member.
     job: the data and settings.
-    folder: folder of the weights to start from; None for a new model.
+    start: the folder of --from, or its .gguf file; None without it.
+    folder: the folder whose weights are loaded, such as that of a resumed run; None for a new model.
 
-    Returns the fitted member, and the job with the column names and scales of the weights. A model of another library
-    gives the keywords that the choice leaves out, if it is of this member. A series may have more columns than the
-    weights know, so the keywords for columns come from the weights' folder. Errors: UserError if the folder cannot be
-    read.
+    Returns the fitted member, and the job with the column names and scales of the weights. A model of the same member
+    in `start` gives the keywords that the choice leaves out. A series may have more columns than the weights know, so
+    the keywords for columns come from the weights' folder. Weights that another library trained get a low learning
+    rate, and a line on stderr names it. Errors: UserError if a folder cannot be read.
     """
     with from_user(ValueError, OSError):
-        if folder is not None and (folder.suffix == ".gguf" or is_hf_folder(folder)):
-            record = load(folder).member
-            if record.name == name_of(choice.function):  # its config says what the command line leaves out
-                choice = replace(choice, keywords={**record.keywords, **choice.keywords})
-            folder = None
-        columns = None if folder is None else columns_of(folder)
+        if start is not None:
+            choice, job = _with_start(choice, job, start)
+        columns = None if folder is None or _is_foreign(folder) else columns_of(folder)
         sizes = {} if folder is None or columns is None else keywords_of(folder)
     return fit_to_data(choice, job, sizes), replace(job, columns=columns)
+
+
+def _is_foreign(path: Path) -> bool:
+    return path.suffix == ".gguf" or is_hf_folder(path)
+
+
+def _with_start(choice: MemberChoice, job: Job, start: Path) -> tuple[MemberChoice, Job]:
+    """Return the choice with the keywords of the model in `start`, and the job with a rate for its weights."""
+    if _is_foreign(start):
+        record = load(start).member
+        name, keywords, pretrained = record.name, record.keywords, True
+    else:
+        name, keywords, pretrained = built_by(start), keywords_of(start), is_pretrained(start)
+    if name == name_of(choice.function):
+        rows = job.data.longest_length(job.settings.length)
+        keywords = {word: value for word, value in keywords.items() if word != "length" or value >= (rows or 0)}
+        choice = replace(choice, keywords={**keywords, **choice.keywords})
+    settings = job.settings.of_weights(pretrained)
+    if settings is not job.settings and not job.group.rank:
+        print(f"lr={settings.lr:g}, because the weights are pretrained; --lr sets another", file=sys.stderr)
+    return choice, replace(job, settings=settings)
 
 
 def fit_to_data(choice: MemberChoice, job: Job, sizes: Mapping[str, Any] = MappingProxyType({})) -> MemberChoice:

@@ -95,7 +95,8 @@ def fit(
     batch, length: for text, windows or lanes (parallel pieces of the text) per batch (16 by default) and tokens in each
         (256 by default; the command line uses 4 and 128). For pairs, pairs per batch and the longest side of a pair.
         Other data has its own batches, as a DataLoader has, and neither is allowed.
-    lr: the highest learning rate; by default the rate of the member's recipe.
+    lr: the highest learning rate; by default the rate of the member's recipe, or 5e-5 for weights that another library
+        trained.
     seed: seed of the windows and of all random numbers in training.
     resume: continue the run in `out` with the same arguments, except for its length. On a CPU the weights are the same
         as after a training without a break. The training starts anew if nothing was saved. More minutes or steps
@@ -141,7 +142,9 @@ def fit(
             "resume=True continues the run in out, but overwrite=True starts it again; give one of the two"
         )
     check_loggers(None if out is None else Path(out), tensorboard, wandb)
-    settings = _settings({"batch": batch, "length": length}, lr=lr, seed=seed, **further)
+    settings = _settings({"batch": batch, "length": length}, lr=lr, seed=seed, **further).of_weights(
+        model.is_pretrained
+    )
     budget = _budget(minutes, steps)
     folder = None if out is None else Path(out)
     if folder is not None and folder.is_file():

@@ -35,7 +35,8 @@ from kinformer.lab.train.startup_decisions import Decisions, decide
 from kinformer.lab.train.training_interrupt import TrainingInterrupt
 from kinformer.lab.train.training_tensors import optimiser_tensors, random_tensors, restore_optimiser, restore_random
 
-EVERY = 10.0  # seconds between saves
+EVERY = 10.0  # seconds between saves, and longer for a large model:
+SHARE = 0.05  # of the time may go into saves
 MetricsCallback = Callable[[dict[str, Any]], None]
 
 
@@ -91,7 +92,7 @@ class Training:
         self.history = History(model.metric)
         self.metrics: Metrics | None = None
         self.smooth: float | None = None
-        self.saved = monotonic()
+        self.next_save = monotonic() + EVERY
 
     def _check_first_batch(self) -> None:
         """Raise ValueError if there is no first batch, or it cannot be split. No file is touched before this check."""
@@ -124,7 +125,7 @@ class Training:
                 self.measure()
             self.report(spent)
             signal = int(self.group.reduce_max(stopped() or 0))
-            if due or signal or spent >= until or self.group.reduce_max(monotonic() - self.saved) >= EVERY:
+            if due or signal or spent >= until or self.group.reduce_max(self.next_save - monotonic()) <= 0:
                 self.save()
             if signal:
                 raise TrainingInterrupt(
@@ -249,6 +250,7 @@ class Training:
         """Save the model and all the state that is needed to resume as if the training had never stopped."""
         if self.run is None or self.metrics is None:
             return
+        began = monotonic()
         carried, places = state_tensors(self.group.gather_state(self.learner.state))
         state = {
             "step": self.history.step,
@@ -264,7 +266,8 @@ class Training:
         if isinstance(self.stream, ResumableStream):
             tensors |= self.stream.saved_tensors()
         self.run.save(self.model, self.history.step, state, tensors)
-        self.saved = monotonic()
+        now = monotonic()
+        self.next_save = now + max(EVERY, (now - began) / SHARE)
 
     def close(self) -> None:
         """Close `metrics.jsonl`."""

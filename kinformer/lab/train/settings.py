@@ -11,6 +11,7 @@ from kinformer.core.training_recipe import Recipe, ScheduleName, noam_peak
 
 Precision = Literal["float32", "bf16"]
 LAST_SEED = 2**63 - 1  # largest seed that both NumPy and PyTorch accept
+FINE_TUNING = 5e-5  # learning rate of pretrained weights, the largest that Devlin et al. (2018) tried for BERT
 SAMPLE = 65_536  # most bytes of a split per measurement; the random error of bits per byte is about 1%
 
 
@@ -20,7 +21,7 @@ class Settings(KeywordHints):
 
     batch: windows or lanes (parallel pieces of one text) per step.
     length: tokens in each window or lane.
-    lr: the highest learning rate; by default the rate of the member's recipe.
+    lr: the highest learning rate; by default the rate of the member's recipe, or see `of_weights`.
     seed: seed of the windows and of all random numbers in training.
     decay: weight decay of AdamW, for matrices.
     clip: largest norm of the gradient. Parameters that only a penalty (an extra term of the loss) trains are clipped
@@ -112,6 +113,13 @@ class Settings(KeywordHints):
             warmup = recipe.warmup if recipe.schedule == "noam" else base.warmup
             recipe = replace(recipe, lr=noam_peak(_width(model), warmup))
         return recipe
+
+    def of_weights(self, pretrained: bool) -> "Settings":
+        """Return the settings with the rate `FINE_TUNING` for pretrained weights, unless a rate or plan is given.
+
+        pretrained: True for weights that another library trained. The rates of new weights would damage them.
+        """
+        return replace(self, lr=FINE_TUNING) if pretrained and self.lr is None and self.plan is None else self
 
     @property
     def recipe_overrides(self) -> dict[str, Any]:

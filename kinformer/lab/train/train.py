@@ -142,7 +142,9 @@ def _restore_run(
 
 def _note_data(model: Model, data: Data, length: int) -> None:
     """Record in the model the data that it learns from, and warn of data that is left out."""
-    model.trained_length, model.trained_on = data.longest_length(length), data.name
+    longest = data.longest_length(length)
+    model.trained_length = longest if longest is None else max(longest, model.trained_length or 0)
+    model.trained_on = data.name
     model.tokenizer, model.labels, model.headless = data.tokenizer, data.labels, False
     data.store_scales(model)
     if left_out := data.left_out(length):

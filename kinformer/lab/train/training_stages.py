@@ -122,6 +122,8 @@ def carry_weights(old: Model, new: Model, source: str = "the trained model") -> 
             )
         raise ValueError(_keyword_difference(old, new) or f"{source} has other weights: {reason}")
     new.load_state_dict(have)
+    if old.is_pretrained:
+        new.trained_length, new.tokenizer, new.foreign_ends = old.trained_length, old.tokenizer, old.foreign_ends
     if new.reads == old.reads and old.columns is not None:
         new.columns = old.columns
 

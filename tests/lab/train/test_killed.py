@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from kinformer.checkpoint.checkpoint import load
+from kinformer.lab.train import loop
 from kinformer.lab.train.fit import fit
 from kinformer.lab.train.history import History
 from kinformer.lab.train.run_folder import RunFolder
@@ -20,7 +21,7 @@ from tests.lab.train import tiny
 
 ROOT = Path(__file__).parents[3]
 LIFE = """
-import sys, time, torch
+import math, sys, time, torch
 from kinformer.lab.train import loop
 from kinformer.lab.train.fit import fit
 from kinformer.lab.train.progress import ProgressDisplay
@@ -30,7 +31,7 @@ forward = tiny.Lane.forward
 def slow(self, *given):
     time.sleep(pause)
     return forward(self, *given)
-tiny.Lane.forward = slow
+tiny.Lane.forward, loop.SHARE = slow, math.inf
 torch.manual_seed(0)
 print("begun", flush=True)
 fit(tiny.lane(d=16), tiny.text(4000), steps=steps, batch=3, length=9, lr=0.01, out=out, resume=True, measures=3)
@@ -146,3 +147,21 @@ def test_a_disk_that_takes_no_more_leaves_the_last_save(tmp_path: Path) -> None:
     assert RunFolder(tmp_path).step == int(load(tmp_path, tiny.lane).seen) == 5
     trained(tmp_path, 20)
     assert RunFolder(tmp_path).step == 20 and numbered(tmp_path) == list(range(1, 21))
+
+
+def test_slow_saves_are_rare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Saves take at most a part of the time, besides the one after each measurement."""
+    saved: list[int] = []
+
+    def slow(run: RunFolder, model: object, step: int, *rest: object) -> None:
+        time.sleep(0.02)
+        saved.append(step)
+
+    monkeypatch.setattr(RunFolder, "save", slow)
+    monkeypatch.setattr(loop, "EVERY", 0.0)
+    fit(tiny.lane(d=16), tiny.text(4000), steps=20, batch=3, length=9, out=tmp_path, measures=1)
+    rare = len(saved)
+    saved.clear()
+    monkeypatch.setattr(loop, "SHARE", 100.0)
+    fit(tiny.lane(d=16), tiny.text(4000), steps=20, batch=3, length=9, out=tmp_path, measures=1, overwrite=True)
+    assert rare < 10 < 20 <= len(saved)

@@ -107,11 +107,11 @@ def test_every_member_that_reads_text_goes_on_with_documents_bit_for_bit(name: s
 @pytest.mark.prove
 def test_a_process_that_is_killed_goes_on_with_documents_bit_for_bit(tmp_path: Path) -> None:
     life = (
-        "import sys, os, signal, torch\n"
+        "import math, sys, os, signal, torch\n"
         "from pathlib import Path\n"
         "from tests.lab.train.runs import KilledAt\n"
-        "from tests.lab.train.test_decisions import *\n"
-        "loop.EVERY, at = 0.0, int(sys.argv[2])\n"
+        "from tests.lab.train.test_startup_decisions import *\n"
+        "loop.EVERY, loop.SHARE, at = 0.0, math.inf, int(sys.argv[2])\n"
         "class Kill(KilledAt):\n"
         "    def status(self, status):\n"
         "        if status.step == at: os.kill(os.getpid(), signal.SIGKILL)\n"
