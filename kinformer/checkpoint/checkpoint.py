@@ -295,7 +295,9 @@ def keywords_of(folder: str | Path) -> dict[str, Any]:
 
 
 def is_pretrained(folder: str | Path) -> bool:
-    """Return True if another library trained the model in a folder of kinformer, and no training changed it since.
+    """Return True if another library trained the model in a folder of kinformer.
+
+    A later training of kinformer makes it False.
 
     folder: folder of the model.
 

@@ -16,6 +16,7 @@ from kinformer.core.autocast import at_least_float32
 from kinformer.core.did_you_mean import check_known_keywords
 from kinformer.core.layer import Out
 from kinformer.core.model import CALL_KEYWORDS, display_name
+from kinformer.core.residual_block import ResidualBlock
 from kinformer.core.token_positions import context_of_tokens
 from kinformer.core.vocabulary import check_below
 from kinformer.core.warn import warn
@@ -169,10 +170,14 @@ def _(model: TextModel, given: Inputs) -> Any:
 
 @_call.register
 def _(model: MLM, given: Inputs) -> Any:
+    if model.headless and given.labels is not None:
+        raise ValueError("there is no loss: the weights of this model have no head. Leave labels out")
+
     def read(rows: Int[Tensor, "B T"], kinds: Int[Tensor, "B T"] | None, marked: Bool[Tensor, "B T"] | None) -> Out:
         ctx = context_of_tokens(rows)
         ctx = ctx if kinds is None else ctx.replace(labels={"segment": kinds})
-        return model.logits(rows, ctx=ctx if marked is None else ctx.replace(also=Marked(marked)))
+        ctx = ctx if marked is None else ctx.replace(also=Marked(marked))
+        return (model.hidden if model.headless else model.logits)(rows, ctx=ctx)
 
     def read_alone(n: int) -> Out:
         kinds = None if given.kinds is None else _alone(given.rows, n, given.kinds)
@@ -186,8 +191,6 @@ def _(model: MLM, given: Inputs) -> Any:
         "hidden_states": seen.states(given),
         "attentions": _attentions(model, given, read_alone, {"": real})[""],
     }
-    if model.headless and given.labels is not None:
-        raise ValueError("there is no loss: the weights of this model have no head. Leave labels out")
     if model.headless:
         return _output("BaseModelOutput", **states)
     loss = None if given.labels is None else _loss(out.y, _checked(given.labels, given.rows), real)
@@ -324,7 +327,10 @@ def _recording(model: nn.Module, name: str, given: Inputs) -> Iterator[_Recordin
     thread = get_ident()
     places = (part for place, part in model.named_modules() if place.rpartition(".")[2] == name)
     body, seen = next(places, None), _Recording([], [], [])
-    blocks = getattr(body, "layers", ()) if given.shows_states else ()
+    layers = getattr(body, "layers", ()) if given.shows_states else ()
+    blocks = [
+        layer for layer in layers if isinstance(layer, ResidualBlock)
+    ] or layers  # a norm of the input is no block
 
     def keep(kept: list[Tensor], state: Tensor) -> None:
         if get_ident() == thread:

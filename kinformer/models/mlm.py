@@ -117,9 +117,13 @@ class MLM(Encoder):
 
     def logits(self, tokens: Int[Tensor, "B T"], state: State | None = None, ctx: Context | None = None) -> Out:
         """Return the logits of the token at each position. If `ctx` is None, positions count from 0."""
-        ctx = self.segment_context(tokens, tokens, ctx)
-        out = self.body(self.embed_tokens(tokens, ctx), None, ctx)
+        out = self.hidden(tokens, ctx=ctx)
         return out._replace(y=self.head(self.transform(out.y))[..., : self.vocab])
+
+    def hidden(self, tokens: Int[Tensor, "B T"], state: State | None = None, ctx: Context | None = None) -> Out:
+        """Return the body's output for each token, before the head. If `ctx` is None, positions count from 0."""
+        ctx = self.segment_context(tokens, tokens, ctx)
+        return self.body(self.embed_tokens(tokens, ctx), None, ctx)
 
     def segment_context(
         self, tokens: Int[Tensor, "B T"], read: Int[Tensor, "B T"], ctx: Context | None = None

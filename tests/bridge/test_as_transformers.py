@@ -23,6 +23,7 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
         "AutoModelForCausalLM",
         {**SIZES, "num_key_value_heads": 2, "intermediate_size": 40, "max_position_embeddings": 32},
     ),
+    "bloom": ("AutoModelForCausalLM", {"vocab_size": VOCAB, "hidden_size": 24, "n_layer": 3, "n_head": 4}),
     "bert": ("AutoModelForMaskedLM", {**SIZES, "intermediate_size": 40, "max_position_embeddings": 32}),
 }
 CLOSE = {"rtol": 0, "atol": 2e-5}

@@ -79,6 +79,9 @@ def test_a_model_without_its_head_gives_hidden_states(tmp_path: Path) -> None:
     ctx = kf.Context.of_sequence(torch.zeros(3, 17, 1))
     hidden = ours.body(ours.embed_tokens(tokens, ctx), None, ctx).y
     agree(hidden, theirs.bert(tokens).last_hidden_state)
+    ours.head.register_forward_hook(lambda *_: pytest.fail("the head was computed"))
+    agree(ours(input_ids=tokens).last_hidden_state, theirs.bert(tokens).last_hidden_state)
+    agree(ours.hidden(tokens).y, hidden)
 
 
 def test_another_activation_is_refused(tmp_path: Path) -> None:

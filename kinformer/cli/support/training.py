@@ -245,7 +245,7 @@ def fit_to_weights(choice: MemberChoice, job: Job, start: Path | None, folder: P
     choice: the member.
     job: the data and settings.
     start: the folder of --from, or its .gguf file; None without it.
-    folder: the folder whose weights are loaded, such as that of a resumed run; None for a new model.
+    folder: the folder whose weights are loaded: `start`, or a resumed run; None for a new model.
 
     Returns the fitted member, and the job with the column names and scales of the weights. A model of the same member
     in `start` gives the keywords that the choice leaves out. A series may have more columns than the weights know, so

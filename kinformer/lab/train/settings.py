@@ -115,7 +115,9 @@ class Settings(KeywordHints):
         return recipe
 
     def of_weights(self, pretrained: bool) -> "Settings":
-        """Return the settings with the rate `FINE_TUNING` for pretrained weights, unless a rate or plan is given.
+        """Return the settings with the learning rate `FINE_TUNING` for pretrained weights.
+
+        They stay unchanged if a rate or a plan is given.
 
         pretrained: True for weights that another library trained. The rates of new weights would damage them.
         """
