@@ -39,27 +39,31 @@ class TokensToLogits(nn.Module):
 def export_program(model: Any) -> torch.export.ExportedProgram:
     """Return the graph of a model for any number of rows and any length, without a cache.
 
+    Choose it to run a model where kinformer cannot be installed, or in C++. For Python code with transformers, choose
+    `save(model, folder, format="hf")`, whose models also generate with a cache and can be trained.
+
     The graph holds only operators of PyTorch, so it runs without kinformer. Attention is computed by PyTorch's
     attention function with a mask, or densely; linear attention weighs all pairs of tokens.
 
-    model: a model that reads a text, such as gpt or bert.
+    model: a language model, such as gpt, or a masked language model, such as bert.
 
-    Errors: ValueError, in one line, for other models, and if the computation depends on the length or on the tokens.
+    Errors: ValueError, in one line, for other models, and if PyTorch finds no graph that serves all shapes.
     """
-    name, reads = display_name(model), getattr(model, "reads", "other data")
-    if reads not in ("text", "masked"):
+    name = display_name(model)
+    if getattr(model, "reads", None) not in ("text", "masked"):
         raise ValueError(
-            f"cannot export the graph of {name}: it reads {reads}, expected a model of one text, such as gpt"
+            f"cannot export a graph: got {name}, expected a language model or a masked language model, such as gpt or "
+            "bert"
         )
-    most = {} if model.longest is None else {"max": model.longest}
+    limit = {} if model.longest is None else {"max": model.longest}
     tokens = random_tokens(model.vocab, ROWS, min(TOKENS, model.longest or TOKENS), 0)
-    shapes = {"tokens": {0: Dim("batch", min=1), 1: Dim("length", min=SHORTEST, **most)}}
+    shapes = {"tokens": {0: Dim("batch", min=1), 1: Dim("length", min=SHORTEST, **limit)}}
     with evaluating(model), torch.no_grad(), _quiet():
         try:
             program = torch.export.export(TokensToLogits(model), (tokens,), dynamic_shapes=shapes, strict=True)
         except Exception as error:  # the tracer raises errors of many kinds
             raise ValueError(
-                f"cannot export the graph of {name}: PyTorch finds no graph for all lengths: {_reason(error)}. "
+                f"cannot export the graph of {name}: PyTorch finds no graph for all shapes: {_reason(error)}. "
                 "`kinformer export` with --format hf writes the model for transformers"
             ) from error
         _refuse_other_results(model, program, name)
@@ -77,7 +81,7 @@ def program_bytes(program: torch.export.ExportedProgram) -> bytes:
 
 
 def _refuse_other_results(model: Any, program: torch.export.ExportedProgram, name: str) -> None:
-    """Refuse a graph that differs from the model at other shapes, because the tracer took a decision for all rows."""
+    """Refuse a graph that differs from the model at other shapes, because the tracer fixed what depends on them."""
     graph = program.module()
     for rows, length in CHECKED:
         tokens = random_tokens(model.vocab, rows, min(length, model.longest or length), 1)
@@ -100,11 +104,11 @@ def _reason(error: Exception) -> str:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Enter a context in which the tracer neither logs nor warns; its errors are raised."""
-    disabled = logging.root.manager.disable
+    level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.disable(disabled)
+        logging.disable(level)

@@ -1,17 +1,20 @@
 """Writing of models for Hugging Face transformers, under one of its classes or one of kinformer."""
 
 import json
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch import nn
 
-from kinformer.bridge.family import NoFamily, native
+from kinformer.bridge.family import UNREAD, Family, NoFamily, native
 from kinformer.bridge.hf_tokenizer import TokenizerFiles, tokenizer_files
 from kinformer.checkpoint.atomic_files import write_together
 from kinformer.checkpoint.checkpoint import config_of, format_model, member_record
 from kinformer.checkpoint.model_files import CONFIG, WEIGHTS
-from kinformer.checkpoint.weights_file import format_weights, tensors_of
+from kinformer.checkpoint.tokenizer_choice import VOCABULARIES
+from kinformer.checkpoint.weights_file import ITS_CONFIG, format_weights, tensors_of
 from kinformer.core.model import display_name
 from kinformer.decoding.generate import end_tokens
 
@@ -25,9 +28,10 @@ CLASSES = {  # by the kind of data that a model reads: the class that wraps it, 
 
 OPTIONAL = (  # files that not every model has; those of another model would be read with this one
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"),
+    *("added_tokens.json", "merges.txt", *VOCABULARIES),
     *("generation_config.json", "model.safetensors.index.json", "model-?????-of-?????.safetensors", f"{CODE}.py"),
 )
-OTHER = ("", "AutoModel")  # of a model of other data that a class of transformers computes
+NO_WRAPPER = ("", "AutoModel")  # for models of other data, which only a class of transformers itself can compute
 
 
 class HFFolder(NamedTuple):
@@ -51,11 +55,13 @@ def hf_folder(model: nn.Module) -> HFFolder:
     If a class of transformers computes the same output, such as GPT2LMHeadModel, the files are of that class.
     Otherwise they are of a class that wraps the model, which needs the package kinformer and trust_remote_code=True.
 
-    model: a model of text that a member built.
+    model: a model of text that a member built; or of other data if a class of transformers computes its output, such as
+        `decision_transformer`.
 
-    Errors: TypeError if no member built the model; ValueError for a model of other data, and of a user's own member.
+    Errors: TypeError if no member built the model; ValueError for other models, for a user's own member, and if the
+    tokenizer has more tokens than the model.
     """
-    record = member_record(model)
+    record, own = member_record(model), config_of(model)
     if record.file is not None:
         raise ValueError(
             f"cannot write {record.name} for transformers: its member is in {Path(record.file).name}, which "
@@ -65,31 +71,36 @@ def hf_folder(model: nn.Module) -> HFFolder:
     try:
         return _native(model, tokenizer)
     except NoFamily as error:
-        if (reads := getattr(model, "reads", None)) not in CLASSES:
+        if getattr(model, "reads", None) not in CLASSES:
             raise ValueError(
-                f"cannot write {display_name(model)} for transformers: it reads {reads}, expected a model of text, as "
-                "gpt or bert. kf.save(model, folder) writes it for kinformer"
+                f"cannot write {display_name(model)} for transformers: {error}. kf.save(model, folder) writes it for "
+                "kinformer"
             ) from error
-        return _wrapped(model, tokenizer, str(error))
+        return _wrapped(model, own, tokenizer, str(error))
 
 
-def save_for_hf(model: nn.Module, folder: Path) -> HFFolder:
-    """Write a model for transformers, and return what was written.
+def write_hf_folder(content: HFFolder, folder: Path, extras: Mapping[str, bytes]) -> None:
+    """Write the files of a model for transformers, and remove the other files of an earlier model.
 
-    Files of an earlier model in the folder that this one does not have are removed.
-
-    model: a model of text that a member built.
+    content: the files, by `hf_folder`.
     folder: folder to write, which is created if it is missing.
+    extras: content of further files, such as a model card, by name.
 
-    Errors: the errors of `hf_folder`; OSError if the folder cannot be written.
+    Errors: OSError if the folder cannot be written.
     """
-    result = hf_folder(model)
     folder.mkdir(parents=True, exist_ok=True)
-    write_together({folder / name: data for name, data in result.files.items()})
+    write_together({folder / name: data for name, data in {**extras, **content.files}.items()})
     for path in [path for pattern in OPTIONAL for path in folder.glob(pattern)]:
-        if path.name not in result.files:
+        if path.name not in content.files:
             path.unlink()
-    return result
+
+
+def without_folders(text: str) -> str:
+    """Return the name of data, or a path, without folders: text=book.txt for text=/home/me/book.txt.
+
+    text: the name or the path. Relative paths are kept.
+    """
+    return re.sub(r"(^|=)(?:/|~[\w.-]*/)(?:[^,]*/)?", r"\1", text)
 
 
 def module_text(name: str) -> str:
@@ -108,38 +119,41 @@ def _native(model: Any, tokenizer: TokenizerFiles) -> HFFolder:
     """The files for a class of transformers; NoFamily if no class computes the model."""
     family, config = native(model)
     tensors = family.split(model)
-    # transformers would take the ids of the published models for None
-    none = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
+    # an absent id would get the default of the class (50256 for GPT-2), so null is written
+    absent_ids = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
     if family.length_key is not None and model.trained_length is not None:
         config[family.length_key] = model.trained_length
-    config = none | _ends(model, tokenizer) | config | {"dtype": _dtype(model)}
-    files = {CONFIG: _json(config), WEIGHTS: format_weights(tensors, {"format": "pt"})}
-    return HFFolder(
-        {**tokenizer.files, **_generation(model, tokenizer), **files},
-        family.architecture,
-        CLASSES.get(model.reads, OTHER)[1],
-        None,
-    )
+    config = absent_ids | _ends(model, tokenizer) | config | {"dtype": _dtype(model)}
+    weights = format_weights(tensors, {"format": "pt", ITS_CONFIG: _identity(family, config)})
+    # the config first and the weights last: a kill in between leaves a folder that `load` refuses
+    files = {CONFIG: _json(config), **tokenizer.files, **_generation(model, tokenizer), WEIGHTS: weights}
+    return HFFolder(files, family.architecture, CLASSES.get(model.reads, NO_WRAPPER)[1], None)
 
 
-def _wrapped(model: Any, tokenizer: TokenizerFiles, reason: str) -> HFFolder:
+def _identity(family: Family, config: Mapping[str, Any]) -> str:
+    """The JSON of the entries of a config that determine the model; the weights store it, and `load` compares it."""
+    keys = {key for setting in family.settings for key in setting.keys} - UNREAD | {"model_type"}
+    return json.dumps({key: value for key, value in config.items() if key in keys})
+
+
+def _wrapped(model: Any, own: dict[str, Any], tokenizer: TokenizerFiles, reason: str) -> HFFolder:
     """The files for a class of kinformer: those of `kf.save`, which transformers reads by a module in the folder."""
     name, loader = CLASSES[model.reads]
-    own, pairs = config_of(model), model.reads == "pairs"
     classes = {"AutoConfig": "KinformerConfig", "AutoModel": "KinformerModel", loader: name}
     config = {
         **own,
+        "trained_on": None if model.trained_on is None else without_folders(model.trained_on),
         "model_type": "kinformer",
         "architectures": [name],
         "auto_map": {key: f"{CODE}.{value}" for key, value in classes.items()},
         "dtype": _dtype(model),
         "vocab_size": model.embedding.num_embeddings,
-        "is_encoder_decoder": pairs,
+        "is_encoder_decoder": model.reads == "pairs",
         **_ends(model, tokenizer),
         **({} if model.labels is None else {"id2label": dict(enumerate(model.labels))}),
     }
-    files = {f"{CODE}.py": module_text(name).encode(), CONFIG: _json(config), WEIGHTS: format_model(model, own)}
-    return HFFolder({**tokenizer.files, **_generation(model, tokenizer), **files}, name, loader, reason)
+    others = {**tokenizer.files, **_generation(model, tokenizer), f"{CODE}.py": module_text(name).encode()}
+    return HFFolder({CONFIG: _json(config), **others, WEIGHTS: format_model(model, own)}, name, loader, reason)
 
 
 def _ends(model: Any, tokenizer: TokenizerFiles) -> dict[str, int]:
@@ -151,15 +165,15 @@ def _ends(model: Any, tokenizer: TokenizerFiles) -> dict[str, int]:
 
 def _generation(model: Any, tokenizer: TokenizerFiles) -> dict[str, bytes]:
     """The file of the settings of generation, for a model that writes texts with known ends."""
-    named: dict[str, Any] = _ends(model, tokenizer) if model.reads in ("text", "pairs") else {}
+    settings: dict[str, Any] = _ends(model, tokenizer) if model.reads in ("text", "pairs") else {}
     if model.reads == "text" and (ends := end_tokens(model)):
-        named["eos_token_id"] = ends[0] if len(ends) == 1 else list(ends)
-    return {"generation_config.json": _json(named)} if named else {}
+        settings["eos_token_id"] = ends[0] if len(ends) == 1 else list(ends)
+    return {"generation_config.json": _json(settings)} if settings else {}
 
 
 def _dtype(model: nn.Module) -> str:
-    kinds = {tensor.dtype for _, tensor in tensors_of(model) if tensor.is_floating_point()}
-    return str(kinds.pop() if len(kinds) == 1 else next(model.parameters()).dtype).removeprefix("torch.")
+    dtypes = {tensor.dtype for _, tensor in tensors_of(model) if tensor.is_floating_point()}
+    return str(dtypes.pop() if len(dtypes) == 1 else next(model.parameters()).dtype).removeprefix("torch.")
 
 
 def _json(content: Any) -> bytes:

@@ -13,7 +13,8 @@ from kinformer.checkpoint.model_files import CONFIG, WEIGHTS, CheckpointError, i
 from kinformer.checkpoint.special_tokens import SpecialTokens, read_special_tokens
 from kinformer.checkpoint.tokenizer import BYTES, Tokenizer
 from kinformer.checkpoint.tokenizer_choice import folder_tokenizer
-from kinformer.checkpoint.weights_file import load_tensors, read_tensors
+from kinformer.checkpoint.weights_file import ITS_CONFIG, load_tensors, read_tensors
+from kinformer.core.from_json import from_json
 from kinformer.core.quote import quote, shorten
 from kinformer.core.uninitialised import Uninitialised
 
@@ -47,11 +48,11 @@ def load_folder(folder: Path) -> Any:
     """
     config = read_config(folder / CONFIG)
     try:
-        family = family_of(config.get("model_type"))
+        family, weights = family_of(config.get("model_type")), read_weights(folder, config)
         tokenizer = folder_tokenizer(folder)
         mask = None if tokenizer is None else tokenizer.special_token("mask_token")
         config = ({} if mask is None else {"mask_token_id": mask}) | config | _target_tokens(folder)
-        model = build(family, config, read_weights(folder))
+        model = build(family, config, weights)
     except CheckpointError as error:
         raise CheckpointError(f"{folder}: {error}") from error
     set_tokenizer(model, tokenizer, read_special_tokens(folder))
@@ -112,15 +113,24 @@ def build(family: Family, config: Mapping[str, Any], weights: Mapping[str, Tenso
     return model.eval()
 
 
-def read_weights(folder: Path) -> dict[str, Tensor]:
+def read_weights(folder: Path, config: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return the tensors of a folder, from one safetensors file or from several.
 
     folder: the folder.
+    config: its config. If `save` wrote the weights, they name the config that they belong to, which is compared.
 
-    Errors: CheckpointError for damaged files, and for folders that only have pickles, which are never opened.
+    Errors: CheckpointError for damaged files, for weights of another config, and for folders that only have pickles,
+    which are never opened.
     """
     if (folder / WEIGHTS).is_file():
-        return read_tensors(folder / WEIGHTS)[0]
+        weights, metadata = read_tensors(folder / WEIGHTS)
+        for key, value in from_json(metadata.get(ITS_CONFIG, "{}")).items():
+            if key in config and config[key] != value:
+                raise CheckpointError(
+                    f"{CONFIG} and {WEIGHTS} belong to different models: got {key}={quote(config[key])}, expected "
+                    f"{key}={quote(value)}, which the weights name. Restore {CONFIG}, or write the model again"
+                )
+        return weights
     if (folder / INDEX).is_file():
         index = read_config(folder / INDEX)
         files = index.get("weight_map") if isinstance(index, dict) else index

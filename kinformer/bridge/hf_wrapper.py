@@ -63,8 +63,8 @@ class KinformerPreTrainedModel(PreTrainedModel):
         return_dict: bool | None = None,
     ) -> Any:
         """Return the output of the model for the arguments of transformers."""
-        given = {name: value for name, value in locals().items() if name in CALL_KEYWORDS and value is not None}
-        return self.model(**given)
+        arguments = {name: value for name, value in locals().items() if name in CALL_KEYWORDS and value is not None}
+        return self.model(**arguments)
 
     def get_input_embeddings(self) -> nn.Module:
         return self.model.embedding

@@ -1,16 +1,16 @@
-"""Model card: the README.md of a model's folder, with the metadata that the Hugging Face hub reads."""
+"""Model card: the README.md of a model's folder, with the metadata that the Hugging Face Hub reads."""
 
 import inspect
 import json
-import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from kinformer.bridge.hf_export import HFFolder
+from kinformer.bridge.hf_export import HFFolder, without_folders
 from kinformer.checkpoint.model_files import TOKENIZER
 from kinformer.checkpoint.tokenizer_choice import as_tokenizer
 from kinformer.core.discover import find_member
 
+CARD = "README.md"  # name of the file
 TASKS = {
     "text": "text-generation",
     "masked": "fill-mask",
@@ -53,25 +53,25 @@ class TrainingResults(NamedTuple):
     hardware: str | None = None
 
 
-def model_card(model: Any, written: HFFolder, name: str, results: TrainingResults | None = None) -> bytes:
+def model_card(model: Any, content: HFFolder, name: str, results: TrainingResults | None = None) -> bytes:
     """Return the README.md of a model's folder.
 
     model: the model.
-    written: its files for transformers.
+    content: its files for transformers, by `hf_folder`.
     name: title of the card.
     results: the facts about the training; None if they are not known.
     """
-    metadata = "\n".join(f"{key}: {json.dumps(value)}" for key, value in _metadata(model, written, name, results))
-    parts = (_summary(model, written), *_usage(written), *_training(model, results), *_limits(model, written))
+    metadata = "\n".join(f"{key}: {json.dumps(value)}" for key, value in _metadata(model, content, name, results))
+    parts = (_summary(model, content), *_usage(content), *_training(model, results), *_limits(model, content))
     return "\n\n".join((f"---\n{metadata}\n---", f"# {name}", *parts)).encode() + b"\n"
 
 
-def _metadata(model: Any, written: HFFolder, name: str, results: TrainingResults | None) -> Iterator[tuple[str, Any]]:
-    """Yield the entries that the hub reads; JSON is YAML too."""
+def _metadata(model: Any, content: HFFolder, name: str, results: TrainingResults | None) -> Iterator[tuple[str, Any]]:
+    """Yield the entries that the Hub reads; JSON is YAML too."""
     task = TASKS[model.reads]
     yield "library_name", "transformers"
     yield "pipeline_tag", task
-    yield "tags", ["kinformer", model.member.name, *([] if written.reason is None else ["custom_code"])]
+    yield "tags", ["kinformer", model.member.name, *([] if content.reason is None else ["custom_code"])]
     if results is not None and results.values:
         metrics = [
             {"type": value.name.replace(" ", "_"), "name": value.name, "value": value.value} for value in results.values
@@ -83,28 +83,31 @@ def _metadata(model: Any, written: HFFolder, name: str, results: TrainingResults
         )
 
 
-def _summary(model: Any, written: HFFolder) -> str:
+def _summary(model: Any, content: HFFolder) -> str:
     record = model.member
     doc = inspect.getdoc(find_member(record.name)) or ""
     first = " ".join(doc.split("\n\n")[0].split())
     count = sum(weight.numel() for weight in model.parameters())
-    keywords = ", ".join(f"{key}={value!r}" for key, value in record.keywords.items())
+    values = {
+        key: without_folders(value) if isinstance(value, str) else value for key, value in record.keywords.items()
+    }
+    keywords = ", ".join(f"{key}={value!r}" for key, value in values.items())
     vocab, tokenizer = getattr(model, "vocab", None), as_tokenizer(model.tokenizer)
     tokens = model.reads if vocab is None else f"{vocab:,} tokens" if tokenizer else "the bytes of a text (UTF-8)"
-    where = "a class of transformers" if written.reason is None else "a class of kinformer"
+    package = "a class of transformers" if content.reason is None else "a class of kinformer"
     return (
         f"The member `{record.name}` of kinformer. {first}\n\n"
-        f"- Parameters: {count:,}\n- Reads: {tokens}\n- Class: `{written.architecture}`, {where}\n"
+        f"- Parameters: {count:,}\n- Reads: {tokens}\n- Class: `{content.architecture}`, {package}\n"
         f"- Keywords: `{keywords}`"
     )
 
 
-def _usage(written: HFFolder) -> Iterator[str]:
-    trust = "" if written.reason is None else ", trust_remote_code=True"
+def _usage(content: HFFolder) -> Iterator[str]:
+    trust = "" if content.reason is None else ", trust_remote_code=True"
     yield "## Use"
-    if written.reason is not None:
-        yield f"It needs kinformer installed, because {written.reason}."
-    classes = [("model", written.loader), *([("tokenizer", "AutoTokenizer")] if TOKENIZER in written.files else [])]
+    if content.reason is not None:
+        yield f"It needs kinformer installed, because {content.reason}."
+    classes = [("model", content.loader), *([("tokenizer", "AutoTokenizer")] if TOKENIZER in content.files else [])]
     names = ", ".join(loader for _, loader in classes)
     lines = [f'{name} = {loader}.from_pretrained("FOLDER"{trust})' for name, loader in classes]
     yield "\n".join(["```python", f"from transformers import {names}", "", *lines, "```"])
@@ -133,18 +136,17 @@ def _training(model: Any, results: TrainingResults | None) -> Iterator[str]:
 
 
 def _data(model: Any) -> str:
-    """The data of the training, without the folders of the machine."""
-    return re.sub(r"=[/~][^,]*/", "=", model.trained_on or "unknown data")
+    return without_folders(model.trained_on or "unknown data")
 
 
-def _limits(model: Any, written: HFFolder) -> Iterator[str]:
+def _limits(model: Any, content: HFFolder) -> Iterator[str]:
     yield "## Limits"
     lines = []
     if model.window is not None:
         lines.append(f"Its positions are learned for rows of up to {model.window:,} tokens.")
     elif model.trained_length is not None:
         lines.append(f"Rows of more than {model.trained_length:,} tokens are longer than all rows of the training.")
-    if written.reason is not None and model.reads == "text":
+    if content.reason is not None and model.reads == "text":
         lines.append("Each step of `generate` in transformers reads the whole row again. `kf.generate` keeps a cache.")
     lines.append(
         "Nobody has tested its outputs for errors or bias. The licence of the training data is not recorded here."

@@ -16,6 +16,7 @@ from kinformer.checkpoint.upgrade import upgrade_tensors
 from kinformer.core.from_json import from_json
 
 DIGEST = "sha256"  # metadata key of the hash, in the same file as the weights so that a kill cannot separate them
+ITS_CONFIG = "kinformer_config"  # metadata key of the config, as JSON, that the weights for transformers belong to
 
 
 def format_weights(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes:

@@ -140,20 +140,22 @@ class Model(nn.Module, KeywordHints, ABC):
             raise AttributeError(f"{error}; {advice}", name=name, obj=self) from None
 
     def save_pretrained(self, folder: str | Path, **options: Any) -> None:
-        """Write the model for `from_pretrained` of transformers, with a model card, as `kf.save` does.
+        """Write the model for `from_pretrained` of transformers, as `kf.save` does with format="hf".
 
         folder: folder to write.
-        options: options of `PyTorchModelHubMixin.save_pretrained`, such as push_to_hub=True.
+        options: options of `HubModel.save_pretrained`, such as push_to_hub=True.
         """
         from kinformer.bridge.hub_model import HubModel
 
         HubModel(self).save_pretrained(folder, **options)
 
     def push_to_hub(self, repo_id: str, **options: Any) -> str:
-        """Upload the model to the Hugging Face hub, in the form of `save_pretrained`, and return its address.
+        """Upload the model to the Hugging Face Hub, in the form of `save_pretrained`, and return its address.
 
-        repo_id: its name there, as ORG/NAME.
+        repo_id: name of the repository on the Hub, as ORG/NAME.
         options: options of `PyTorchModelHubMixin.push_to_hub`, such as private=True.
+
+        Errors: the errors of `save_pretrained`; OSError, in one line, if the Hub cannot be reached.
         """
         from kinformer.bridge.hub_model import HubModel
 

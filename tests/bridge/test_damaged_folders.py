@@ -45,11 +45,13 @@ def test_files_of_an_earlier_model_are_removed(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
     stale = ["chat_template.jinja", "model.safetensors.index.json", "model-00001-of-00002.safetensors"]
     stale += ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "modeling_kinformer.py"]
+    stale += ["vocab.txt", "vocab.json", "merges.txt", "added_tokens.json", "tokenizer.model", "spiece.model"]
     for name in (*stale, "generation_config.json"):
         (tmp_path / name).write_text("{}")
     model: Any = kf.gpt(d=16, depth=1, heads=2, length=8, vocab=11)
     kf.save(model, tmp_path, format="hf")
-    assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "config.json", "model.safetensors"}
+    names = {"notes.txt", "README.md", "config.json", "model.safetensors"}
+    assert {path.name for path in tmp_path.iterdir()} == names
 
 
 @pytest.mark.parametrize(

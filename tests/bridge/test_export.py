@@ -1,6 +1,8 @@
-"""Models for transformers, the hub and torch.export: equal logits, texts and ids there, and what is refused."""
+"""Models for transformers, the Hub and torch.export: equal logits, texts and ids there, and what is refused."""
 
 import io
+import json
+import os
 import sys
 from inspect import unwrap
 from pathlib import Path
@@ -17,7 +19,7 @@ from hypothesis import strategies as st
 import kinformer as kf
 from kinformer.attend import EXECUTORS
 from kinformer.bridge.exported_graph import CHECKED, export_program, program_bytes
-from kinformer.bridge.hf_export import hf_folder
+from kinformer.bridge.hf_export import hf_folder, without_folders
 from kinformer.bridge.hf_tokenizer import byte_tokenizer
 from kinformer.bridge.hub_model import HubModel
 from kinformer.checkpoint.tokenizer_choice import train_tokenizer
@@ -93,6 +95,7 @@ def test_other_models_are_wrapped(name: str, tmp_path: Path) -> None:
     written = hf_folder(model)
     assert written.reason is not None and written.loader == loader
     kf.save(model, tmp_path / "one", format="hf")
+    assert "trust_remote_code=True" in (tmp_path / "one" / "README.md").read_text()
     theirs, tokenizer = load_there(tmp_path / "one", loader)
     tokens = tokenizer("the cat sat", return_tensors="pt")["input_ids"]
     start = torch.tensor([[getattr(model, "begin", 0), 5]])
@@ -154,18 +157,66 @@ def test_the_dtype_and_what_a_training_changes_stay(tmp_path: Path) -> None:
 
 def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
     picture = make("image_transformer", shape=(1, 4, 4), block=4, memory=4)
-    with pytest.raises(ValueError, match="cannot write image_transformer for transformers: it reads images, expected"):
+    with pytest.raises(ValueError, match="image_transformer for transformers: transformers has no class for image_"):
         kf.save(picture, tmp_path, format="hf")
-    with pytest.raises(ValueError, match="cannot export the graph of image_transformer: it reads images, expected a"):
+    with pytest.raises(ValueError, match="cannot export a graph: got image_transformer, expected a language model"):
         export_program(picture)
     with pytest.raises(ValueError, match="format='gguf' is not known; choose 'kinformer' or 'hf'"):
         unwrap(kf.save)(make("gpt"), tmp_path, format="gguf")
     with pytest.raises(ValueError, match="step=3 has no effect with format='hf'"):
         kf.save(make("gpt"), tmp_path, step=3, format="hf")
+    with pytest.raises(ValueError, match="its tokenizer has 268 tokens, expected at most vocab=20"):
+        kf.save(with_tokenizer(make("gpt", vocab=20)), tmp_path, format="hf")
+    with pytest.raises(ValueError, match="DecisionTransformerModel cannot compute discrete=True. kf.save"):
+        kf.save(make("decision_transformer", discrete=True), tmp_path, format="hf")
     assert not list(tmp_path.iterdir())
 
 
-# The hub --------------------------------------------------------------------------------------------------------------
+def with_tokenizer(model: Any) -> Any:
+    model.tokenizer = train_tokenizer(["the cat sat on the mat. "], 268)
+    assert model.tokenizer.size == 268
+    return model
+
+
+def test_a_refused_model_leaves_its_own_folder_whole(tmp_path: Path) -> None:
+    picture = make("image_transformer", shape=(1, 4, 4), block=4, memory=4)
+    kf.save(picture, tmp_path)
+    with pytest.raises(ValueError, match="cannot write image_transformer"):
+        kf.load(tmp_path).save_pretrained(tmp_path)
+    assert kf.load(tmp_path).member.name == "image_transformer"
+
+
+def test_a_kill_between_config_and_weights_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kf.save(make("gpt", heads=2), tmp_path, format="hf")
+    config, replace = tmp_path / "config.json", os.replace
+
+    def stop_at_weights(source: Path, target: Path) -> None:
+        if target.name == "model.safetensors":
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("kinformer.checkpoint.atomic_files.os.replace", stop_at_weights)
+        kf.save(make("gpt", heads=4), tmp_path, format="hf")
+    with pytest.raises(ValueError, match="belong to different models: got n_head=4, expected n_head=2"):
+        kf.load(tmp_path)
+    entries = {**json.loads(config.read_text()), "n_head": 2, "eos_token_id": 7, "summary_type": "mean"}
+    config.write_text(json.dumps(entries))  # keys that change no result may be edited
+    assert kf.load(tmp_path).member.keywords["heads"] == 2
+
+
+def test_the_folders_of_the_machine_are_not_published(tmp_path: Path) -> None:
+    model = make("gpt", position="rotary")
+    model.trained_on = "text=/home/alice/books/emma.txt,tokenizer=~/tokens/bpe.json"
+    model.save_pretrained(tmp_path)
+    texts = [(tmp_path / name).read_text() for name in ("config.json", "README.md")]
+    assert not any("alice" in text or "tokens/" in text for text in texts)
+    assert all("text=emma.txt,tokenizer=bpe.json" in text for text in texts)
+    names = {"/home/alice/store": "store", "~alice/store": "store", "data/store": "data/store", "~Band(5)": "~Band(5)"}
+    assert {path: without_folders(path) for path in names} == names  # keywords, which the card shows
+
+
+# The Hub --------------------------------------------------------------------------------------------------------------
 
 
 def test_push_to_hub_uploads_what_from_pretrained_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,6 +241,22 @@ def test_push_to_hub_uploads_what_from_pretrained_reads(tmp_path: Path, monkeypa
     again = HubModel.from_pretrained(tmp_path / "saved")
     tokens = torch.arange(9)[None]
     assert torch.equal(again.logits(tokens).y, model.logits(tokens).y)
+
+
+def test_without_a_connection_push_to_hub_says_what_to_do_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(api: Any, *arguments: Any, **options: Any) -> Any:
+        raise OfflineError("[Errno -2] Name or service\nnot known")
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "create_repo", fail)
+    with pytest.raises(OSError, match="cannot upload someone/gpt .*OfflineError: .* `hf auth login`") as caught:
+        make("gpt").push_to_hub("someone/gpt")
+    assert "\n" not in str(caught.value)
+    with pytest.raises(ValueError, match="cannot write image_transformer"):
+        make("image_transformer", shape=(1, 4, 4), block=4, memory=4).push_to_hub("someone/pictures")
+
+
+class OfflineError(Exception):
+    """Stands for the error of the HTTP client, which is no OSError."""
 
 
 # Graphs ---------------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import huggingface_hub
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 import kinformer as kf
 from kinformer.cli.__main__ import run
+from kinformer.cli.support.evaluation import note_unmeasured
 from tests.cli.folders import folder
 from tests.cli.test_commands import fails
 
@@ -38,7 +40,7 @@ def test_a_run_becomes_a_class_of_transformers_with_a_card(tmp_path: Path, capsy
     fails(capsys, again, f"{out} holds README.md, config.json, model.safetensors and 3 more. Give another --out, or")
     assert run([*again, "--overwrite", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["architecture"] == "GPT2LMHeadModel"
-    fails(capsys, ["export", str(made), "--out", str(made), "--overwrite"], "is the folder of the model, whose files")
+    fails(capsys, ["export", str(made), "--out", str(made), "--overwrite"], "is the folder of the model itself")
 
 
 def test_the_reason_for_a_class_of_kinformer_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,3 +61,58 @@ def test_a_model_of_other_data_is_refused(format: str, tmp_path: Path, capsys: p
     fails(capsys, ["export", made, "--out", str(out), "--format", format], "image_transformer")
     fails(capsys, ["export", str(tmp_path / "none"), "--out", str(out)], "no file or folder")
     assert not out.exists()
+
+
+def test_an_export_over_another_leaves_none_of_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    wrapped, native = folder(tmp_path / "one", "gpt", position="rotary"), folder(tmp_path / "two", "gpt", vocab=11)
+    assert run(["export", wrapped, "--out", str(out)]) == 0
+    (out / "notes.txt").touch()
+    assert run(["export", native, "--out", str(out), "--overwrite"]) == 0
+    names = {"README.md", "config.json", "model.safetensors", "notes.txt"}
+    assert {path.name for path in out.iterdir()} == names
+
+
+NO_EXPORT = {
+    "run": "a model of kinformer",
+    "best": "a model of kinformer",
+    "results.json": "a comparison",
+    "metrics.jsonl": "a model of kinformer",
+    "config.json": "a config.json of another program",
+}
+
+
+@pytest.mark.parametrize("kind", NO_EXPORT)
+def test_what_is_no_export_is_never_replaced(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = folder(tmp_path / "run", "gpt")
+    if kind in ("run", "best"):
+        out = Path(folder(tmp_path / "other" / kind, "gpt", seed=1))
+    else:
+        (out := tmp_path / "other").mkdir()
+        (out / kind).write_text("{}")
+    before = {path: path.read_bytes() for path in out.iterdir()}
+    monkeypatch.setattr("kinformer.cli.support.load_model.load_model", lambda *_: pytest.fail("the model was loaded"))
+    fails(capsys, ["export", made, "--out", str(out), "--overwrite"], f"{out} holds {NO_EXPORT[kind]}, which --over")
+    assert {path: path.read_bytes() for path in out.iterdir()} == before
+
+
+def test_the_title_of_a_card_is_the_whole_name_of_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = folder(tmp_path / "gpt-v1.5", "gpt", vocab=11)
+    monkeypatch.chdir(made)
+    for place, out in ((made, tmp_path / "one"), (".", tmp_path / "two")):
+        assert run(["export", str(place), "--out", str(out)]) == 0
+        assert "\n# gpt-v1.5\n" in (out / "README.md").read_text()
+    cached = folder(tmp_path / "models--org--small-gpt" / "snapshots" / "0123abcd", "gpt", vocab=11)
+    assert run(["export", cached, "--out", str(tmp_path / "three")]) == 0
+    assert "\n# small-gpt\n" in (tmp_path / "three" / "README.md").read_text()
+
+
+def test_an_exported_model_knows_its_training_data_without_their_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    model = SimpleNamespace(trained_on="text=book.txt")
+    for place, is_noted in (("/here/book.txt", False), ("/here/other.txt", True)):
+        note_unmeasured(model, SimpleNamespace(train=None, name=f"text={place}"), ["test"])
+        assert ("is not the training data" in capsys.readouterr().err) == is_noted

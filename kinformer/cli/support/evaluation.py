@@ -9,6 +9,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, cast
 
+from kinformer.bridge.hf_export import without_folders
 from kinformer.cli.errors import refuse_no_folder
 from kinformer.cli.support.progress_bar import progress
 from kinformer.decoding.consistency import use_rule
@@ -107,7 +108,8 @@ def note_unmeasured(model: Any, data: Any, parts: Iterable[str]) -> None:
         return
     before, now = (name.partition(",")[0] for name in (model.trained_on, data.name))
     has_valid = "valid" in inspect.signature(data_readers()[now.partition("=")[0]].read).parameters
-    if before != now and has_valid and not set(SPLITS) <= set(parts) and ",valid=" not in data.name:
+    is_other = before not in (now, without_folders(now))  # an exported model names its data without folders
+    if is_other and has_valid and not set(SPLITS) <= set(parts) and ",valid=" not in data.name:
         print(
             f"{data.name} is not the training data, but only its {', '.join(parts)} split is measured; --split whole "
             "measures all of it",

@@ -1,23 +1,23 @@
 """Files that `kinformer export` writes, with what the folder of a run knows about its training."""
 
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from kinformer.bridge.exported_graph import SHORTEST, export_program, program_bytes
-from kinformer.bridge.hf_export import hf_folder
-from kinformer.bridge.model_card import MeasuredValue, TrainingResults, model_card
+from kinformer.bridge.hf_export import hf_folder, write_hf_folder
+from kinformer.bridge.model_card import CARD, MeasuredValue, TrainingResults, model_card
 from kinformer.checkpoint.atomic_files import contents, write_together
 from kinformer.checkpoint.model_files import BEST
 from kinformer.cli.support.option_checks import RESULTS
 from kinformer.core.from_json import from_json
-from kinformer.lab.errors import UserError
 from kinformer.lab.train.history import History
 
 PICTURES = ("curves.png", "exits.png", "knn-lm.png")  # of comparisons and of commands that add results to a run
 LEVELS = 3  # folders above a model, MEMBER/SEED/best, in which a comparison has its results
-NAMED = 3  # most files that a message names
+CACHED = re.compile(r"models--.*--(?P<name>.+)")  # folder of a repository in the cache of huggingface_hub
 
 
 class ExportResult(NamedTuple):
@@ -31,25 +31,6 @@ class ExportResult(NamedTuple):
     text: str
 
 
-def refuse_files(folder: Path, out: Path, overwrite: bool) -> None:
-    """Refuse a folder with files unless --overwrite is given, and always the folder of the model itself.
-
-    folder: the folder of the model.
-    out: the folder to write.
-    overwrite: True if --overwrite is given.
-
-    Hidden files are ignored. Errors: UserError.
-    """
-    if out.resolve() == folder.resolve():
-        raise UserError(f"--out {out} is the folder of the model, whose files would be replaced. Give another --out")
-    names = sorted(path.name for path in out.iterdir() if not path.name.startswith(".")) if out.is_dir() else []
-    if names and not overwrite:
-        more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
-        raise UserError(
-            f"{out} holds {', '.join(names[:NAMED])}{more}. Give another --out, or --overwrite to write among them"
-        )
-
-
 def export_for_hf(model: Any, folder: Path, out: Path) -> ExportResult:
     """Write a model for transformers, with a model card.
 
@@ -59,16 +40,20 @@ def export_for_hf(model: Any, folder: Path, out: Path) -> ExportResult:
 
     Errors: the errors of `hf_folder`; OSError if the folder cannot be written.
     """
-    written, picture = hf_folder(model), _picture(folder)
-    name = folder.parent.name if folder.name == BEST else folder.stem
-    card = model_card(model, written, name, _training_results(folder, None if picture is None else picture.name))
-    files = {"README.md": card, **({} if picture is None else {picture.name: contents(picture)}), **written.files}
-    out.mkdir(parents=True, exist_ok=True)
-    write_together({out / file: data for file, data in files.items()})
-    trust = "" if written.reason is None else ", trust_remote_code=True"
-    record = {"folder": str(out), "architecture": written.architecture, "reason": written.reason, "files": list(files)}
-    why = "" if written.reason is None else f"\nwhy it is no class of transformers itself: {written.reason}"
-    return ExportResult(record, f'wrote {written.architecture}: {written.loader}.from_pretrained("{out}"{trust}){why}')
+    folder = folder.resolve() if folder.is_dir() else folder  # "." has no name
+    content, picture = hf_folder(model), _picture(folder)
+    results = _training_results(folder, None if picture is None else picture.name)
+    extras = {CARD: model_card(model, content, _title(folder), results)}
+    if picture is not None:
+        extras[picture.name] = contents(picture)
+    write_hf_folder(content, out, extras)
+    files = [*extras, *content.files]
+    record = {"folder": str(out), "architecture": content.architecture, "reason": content.reason, "files": files}
+    trust = "" if content.reason is None else ", trust_remote_code=True"
+    reason = "" if content.reason is None else f"\nno class of transformers computes it: {content.reason}"
+    return ExportResult(
+        record, f'wrote {content.architecture}: {content.loader}.from_pretrained("{out}"{trust}){reason}'
+    )
 
 
 def export_graph(model: Any, folder: Path, out: Path) -> ExportResult:
@@ -78,15 +63,24 @@ def export_graph(model: Any, folder: Path, out: Path) -> ExportResult:
     folder: its folder.
     out: folder to write.
 
-    Errors: ValueError for a model whose graph depends on the tokens; OSError if the folder cannot be written.
+    Errors: the errors of `export_program`; OSError if the folder cannot be written.
     """
     data = program_bytes(export_program(model))
     out.mkdir(parents=True, exist_ok=True)
     path = out / "model.pt2"
     write_together({path: data})
-    most = f"at least {SHORTEST}" if model.longest is None else f"{SHORTEST} to {model.longest:,}"
+    lengths = f"at least {SHORTEST}" if model.longest is None else f"{SHORTEST} to {model.longest:,}"
     record = {"folder": str(out), "files": [path.name], "shortest": SHORTEST, "longest": model.longest}
-    return ExportResult(record, f"wrote {path}: a graph from tokens [B, T], with T of {most}, to logits [B, T, V]")
+    return ExportResult(record, f"wrote {path}: a graph from tokens [B, T], with T of {lengths}, to logits [B, T, V]")
+
+
+def _title(folder: Path) -> str:
+    """The name of a model, for the title of its card: of its file, its run, or its repository on the Hub."""
+    if folder.is_file():
+        return folder.stem
+    if folder.parent.name == "snapshots" and (repository := CACHED.fullmatch(folder.parts[-3])):
+        return repository["name"]
+    return folder.parent.name if folder.name == BEST else folder.name
 
 
 def _places(folder: Path) -> Iterator[Path]:
@@ -98,7 +92,8 @@ def _places(folder: Path) -> Iterator[Path]:
 
 def _picture(folder: Path) -> Path | None:
     """The first picture of a run, or of the comparison that made it."""
-    places = [*_places(folder), *([found[0]] if (found := _comparison(folder)) else [])]
+    comparison = _comparison(folder)
+    places = [*_places(folder), *([] if comparison is None else [comparison[0]])]
     return next((place / name for place in places for name in PICTURES if (place / name).is_file()), None)
 
 
@@ -121,8 +116,8 @@ def _training_results(folder: Path, picture: str | None) -> TrainingResults | No
         )
     ]
     hardware = None
-    if (found := _comparison(folder)) is not None:
-        _, settings, run = found
+    if (comparison := _comparison(folder)) is not None:
+        _, settings, run = comparison
         hardware, key = settings.get("hardware"), metric.name.replace(" ", "_")
         if settings.get("split") != "valid" and isinstance(run.get(key), float):
             values.insert(0, MeasuredValue(metric.name, metric.unit, run[key], f"{settings['split']} data"))
