@@ -29,7 +29,9 @@ class UnreadableKey(CheckpointError):
     """
 
     def __init__(self, key: str, value: Any, expected: str) -> None:
-        super().__init__(f"the config has {key}={quote(value)}, which kinformer does not read: expected {expected}")
+        super().__init__(
+            f"cannot read the config: got {key}={quote(value)}, expected {expected}. Run this model with transformers"
+        )
         self.key = key
 
 
@@ -94,6 +96,8 @@ class Keyword(Setting):
                 raise UnreadableKey(key, value, " or ".join(map(repr, self.values)))
             value = self.values[value]
         if value is None and self.usual is None:
+            if key not in config:
+                raise CheckpointError(f"cannot read the config: {key} is missing. Check that the config is complete")
             raise UnreadableKey(key, value, "a value")
         if self.least is not None and not (isinstance(value, int) and value >= self.least):
             raise UnreadableKey(key, value, f"a whole number of at least {self.least}")

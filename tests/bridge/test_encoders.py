@@ -84,11 +84,11 @@ def test_a_model_without_its_head_gives_hidden_states(tmp_path: Path) -> None:
 def test_another_activation_is_refused(tmp_path: Path) -> None:
     peer("bert").save_pretrained(tmp_path)
     changed(tmp_path, hidden_act="relu")
-    with pytest.raises(CheckpointError, match="hidden_act='relu', which kinformer does not read: expected 'gelu'"):
+    with pytest.raises(CheckpointError, match="hidden_act='relu', expected 'gelu'"):
         kf.load(tmp_path)
 
 
 def test_a_model_without_segment_types_is_a_distilbert() -> None:
     """A table of no types would be a BERT that transformers can build, but not read with."""
     model = kf.bert(d=8, depth=1, heads=2, length=16, kinds=0, vocab=11, mask=3)
-    assert native(model)[0].kind == "distilbert"
+    assert native(model)[0].model_type == "distilbert"

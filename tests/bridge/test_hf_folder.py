@@ -52,17 +52,20 @@ def test_a_loaded_model_is_saved_and_loaded_as_ours(tmp_path: Path) -> None:
     ("keys", "message"),
     [
         ({"model_type": "lama"}, "does not read models of type 'lama'; the nearest is 'llama'; it reads "),
-        ({"attn_logit_cap": 30.0}, "attn_logit_cap=30.0, which kinformer does not know for models of type llama"),
-        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "has rope_scaling="),
-        ({"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}}, "has rope_parameters="),
-        ({"hidden_act": "xielu"}, "hidden_act='xielu', which kinformer does not read: expected 'silu' or"),
-        ({"mlp_bias": True}, "has mlp_bias=True"),
+        ({"attn_logit_cap": 30.0}, "attn_logit_cap=30.0, expected no such key for model_type 'llama'. Remove the"),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "got rope_type='linear', expected 'default': scaled"),
+        (
+            {"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}},
+            "got rope_type='llama3', expected 'default': scaled rotary positions are not supported. Run this",
+        ),
+        ({"hidden_act": "xielu"}, "hidden_act='xielu', expected 'silu' or"),
+        ({"mlp_bias": True}, "got mlp_bias=True"),
         ({"num_attention_heads": 5}, "the config cannot be built: "),
         ({"num_attention_heads": 0}, "the config cannot be built: "),
         ({"hidden_size": "24"}, "the config cannot be built: "),
-        ({"hidden_size": None}, "has hidden_size=None"),
-        ({"num_hidden_layers": 4}, "the weights lack model.layers.3."),
-        ({"num_hidden_layers": 2}, "the weights have model.layers.2."),
+        ({"hidden_size": None}, "got hidden_size=None, expected a value. Run this model with transformers"),
+        ({"num_hidden_layers": 4}, "cannot load the weights: model.layers.3."),
+        ({"num_hidden_layers": 2}, "cannot load the weights: model.layers.2."),
         ({"intermediate_size": 41}, "have the wrong shape: got [40, 24], expected [41, 24]"),
     ],
 )
@@ -118,7 +121,10 @@ def _strange_head(folder: Path) -> None:
         (_cut, "is truncated or not a safetensors file"),
         (_outside, "names a file outside of its folder"),
         (_lost_shard, "model-1.safetensors is missing, which"),
-        (_strange_head, "have score.weight, which kinformer has no place for in a model of type llama"),
+        (
+            _strange_head,
+            "score.weight belongs to a model with another head; kinformer reads only the language-modelling head (Ll",
+        ),
     ],
 )
 def test_weights_that_cannot_be_read_are_refused(

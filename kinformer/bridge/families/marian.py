@@ -12,7 +12,6 @@ from kinformer.nn.positions.sinusoidal import Sinusoidal
 SIZES = (
     Keyword("d_model", "d"),
     Keyword("encoder_layers", "depth"),
-    Equal("num_hidden_layers", "depth"),
     Keyword("decoder_layers", "decoder_depth", usual=lambda keywords: keywords["depth"]),
     Keyword("encoder_attention_heads", "heads"),
     Equal("decoder_attention_heads", "heads"),
@@ -29,7 +28,12 @@ SIZES = (
     OneValue("is_encoder_decoder", True),
     Constants(norm="post", pattern="Full()", head_bias=True, head_dim=None),
 )
-UNREAD = frozenset({"encoder_layerdrop", "decoder_layerdrop", "classif_dropout", "output_past"})
+SIDE_ALIASES = {
+    "hidden_size": "d_model",
+    "num_attention_heads": "encoder_attention_heads",
+    "num_hidden_layers": "encoder_layers",
+}
+UNREAD = frozenset({"encoder_layerdrop", "decoder_layerdrop", "classif_dropout"})
 
 
 def _attention(ours: str, theirs: str) -> tuple[tuple[object, ...], ...]:
@@ -73,7 +77,7 @@ def sines(rows: int, width: int) -> Tensor:
     return Sinusoidal(width, layout="concat", frequencies="paper").double()(torch.arange(rows)[None])[0]
 
 
-COPIES = {f"model.{side}.embed_tokens.weight": "model.shared.weight" for side in ("encoder", "decoder")}
+TIED_NAMES = {f"model.{side}.embed_tokens.weight": "model.shared.weight" for side in ("encoder", "decoder")}
 
 FAMILIES = (
     Family(
@@ -89,11 +93,12 @@ FAMILIES = (
             Constants(position="sines_first", embedding_norm=False),
         ),
         rules(*tensors("{n}")),
-        prefix="model.",
+        base_model_prefix="model.",
         length_key="max_position_embeddings",
+        aliases=SIDE_ALIASES,
         unread=UNREAD | {"extra_pos_embeddings", "decoder_vocab_size"},
-        fixed={r"model\.(en|de)coder\.embed_positions\.weight": sines},
-        copies=COPIES,
-        zeros=("final_logits_bias",),
+        computed_tables={r"model\.(en|de)coder\.embed_positions\.weight": sines},
+        tied_names=TIED_NAMES,
+        optional_zero_tensors=("final_logits_bias",),
     ),
 )
