@@ -39,7 +39,7 @@ UNREAD = frozenset(
     """.split()
 )
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-CHECK = "Check that config.json belongs to these weights"
+CHECK_CONFIG = "Check that config.json belongs to these weights"
 TRAINING = frozenset({"dropout", "init", "best", "beside", "smoothing"})  # keywords of members that change no output
 
 
@@ -56,8 +56,7 @@ class Family:
     member: function that builds our model.
     settings: translations of the config, in the order in which they are read.
     tensors: translations of the weights.
-    base_model_prefix: first part of the names of tensors, except of the head. Models that were saved without their
-        head lack it.
+    base_model_prefix: first part of the names of all tensors but the head's. Files of models without a head lack it.
     length_key: config key of the context length; None if a setting reads it.
     aliases: further names of config keys, each with the key that it stands for, as transformers' `attribute_map`.
     unread: further keys of the config that change no result.
@@ -114,7 +113,7 @@ class Family:
             if value is None:
                 continue
             if values.get(key) not in (None, value):
-                raise UnreadableKey(alias, value, f"{values[key]!r} as in {key}")
+                raise UnreadableKey(alias, value, f"{quote(values[key])} as in {key}")
             values[key] = value
         return values
 
@@ -171,9 +170,11 @@ class Family:
                 parts = [theirs[name] for name in place.theirs]
                 joined[place.name] = _joined(place, parts, ours[place.name].shape)
             elif has_head or place not in head:
-                raise CheckpointError(f"cannot load the weights: {missing[0]} is missing. {CHECK}")
+                raise CheckpointError(f"cannot load the weights: {missing[0]} is missing. {CHECK_CONFIG}")
         if unused:
-            raise CheckpointError(f"cannot load the weights: {unused[0]} has no place in {self.architecture}. {CHECK}")
+            raise CheckpointError(
+                f"cannot load the weights: {unused[0]} has no place in {self.architecture}. {CHECK_CONFIG}"
+            )
         return joined
 
     def _with_full_names(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -248,8 +249,8 @@ def _check_tie(name: str, other: str, tensors: Mapping[str, Tensor]) -> None:
     second, first = tensors[name], tensors[other]
     if not any(torch.equal(second.to(tensor.dtype), first.to(tensor.dtype)) for tensor in (first, second)):
         raise CheckpointError(
-            f"cannot load the weights: {name} differs from {other}, expected equal tensors, because the config ties "
-            "them. Set tie_word_embeddings to false in config.json if the head is not tied, or run the model with "
+            f"cannot load the weights: {name} differs from {other}, expected equal tensors, because the model has "
+            "one for both. If this is the head, set tie_word_embeddings to false in config.json; or run the model with "
             "transformers"
         )
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 import kinformer as kf
 from kinformer.bridge.family import families, native
@@ -79,6 +80,45 @@ def test_a_model_without_its_head_gives_hidden_states(tmp_path: Path) -> None:
     ctx = kf.Context.of_sequence(torch.zeros(3, 17, 1))
     hidden = ours.body(ours.embed_tokens(tokens, ctx), None, ctx).y
     agree(hidden, theirs.bert(tokens).last_hidden_state)
+
+
+def test_an_absent_head_has_the_same_numbers_in_every_load(tmp_path: Path) -> None:
+    peer("bert").bert.save_pretrained(tmp_path)
+    models = []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        state = torch.get_rng_state()
+        with pytest.warns(UserWarning, match="have no head"):
+            models.append(kf.load(tmp_path))
+        assert torch.equal(torch.get_rng_state(), state) and models[-1].headless
+    for name, weight in models[0].state_dict().items():
+        assert torch.equal(weight, models[1].state_dict()[name]), name
+    assert models[0].transform[0].weight.std() > 0 and bool((models[0].transform[2].weight == 1).all())
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if "odd" not in case])
+def test_norms_with_the_names_of_tensorflow_are_read(case: str, tmp_path: Path) -> None:
+    """The weights of bert-base-uncased have them, and transformers renames them."""
+    theirs = peer(case)
+    theirs.save_pretrained(tmp_path)
+    path, tokens = tmp_path / "model.safetensors", torch.randint(2, VOCAB, (2, 9))
+    weights = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): weight
+        for name, weight in load_file(path).items()
+    }
+    assert any(name.endswith("LayerNorm.gamma") for name in weights)
+    save_file(weights, path, {"format": "pt"})
+    want = type(theirs).from_pretrained(tmp_path, dtype=torch.float64).eval()(tokens).logits
+    agree(kf.load(tmp_path).logits(tokens).y, want)
+
+
+@pytest.mark.parametrize(("loader", "name"), [("bert", "BertForMaskedLM"), ("distilbert", "DistilBertForMaskedLM")])
+def test_weights_with_another_head_are_refused_by_name(loader: str, name: str, tmp_path: Path) -> None:
+    config = transformers.AutoConfig.for_model(loader, **CASES[loader][1])
+    transformers.AutoModelForSequenceClassification.from_config(config).save_pretrained(tmp_path)
+    message = rf"classifier.\w+ belongs to a model with another head; .* only the language-modelling head \({name}\)"
+    with pytest.raises(CheckpointError, match=message):
+        kf.load(tmp_path)
 
 
 def test_another_activation_is_refused(tmp_path: Path) -> None:

@@ -33,6 +33,59 @@ def test_shards_and_dtype(tmp_path: Path) -> None:
     assert ours.trained_length == 32
 
 
+def test_weights_of_several_dtypes_get_the_dtype_of_the_config_or_the_widest(tmp_path: Path) -> None:
+    sizes = {"vocab_size": 19, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2}
+    model = transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes, decoder_start_token_id=0))
+    model.save_pretrained(tmp_path)
+    half = transformers.T5ForConditionalGeneration.from_pretrained(tmp_path, dtype=torch.float16)
+    half.save_pretrained(tmp_path)
+    dtypes = {weight.dtype for weight in load_file(tmp_path / "model.safetensors").values()}
+    assert dtypes == {torch.float16, torch.float32}
+    source, target = torch.tensor([[2, 3, 1]]), torch.tensor([[0, 3]])
+    with torch.no_grad():
+        want = half(input_ids=source, decoder_input_ids=target).logits
+    for dtype, expected in (("float16", torch.float16), ("bfloat16", torch.bfloat16), (None, torch.float32)):
+        changed(tmp_path, dtype=dtype)
+        logits = kf.load(tmp_path).logits(target, source=source).y
+        assert logits.dtype == expected
+        agree(logits.to(want.dtype), want, 0.02)
+    changed(tmp_path, dtype="int8")
+    with pytest.raises(CheckpointError, match="got dtype='int8', expected float64 or float32 or float16 or bfloat16"):
+        kf.load(tmp_path)
+
+
+def test_a_tied_head_of_another_dtype_is_equal_up_to_rounding(tmp_path: Path) -> None:
+    peer("llama, odd", torch.float32).save_pretrained(tmp_path)
+    path = tmp_path / "model.safetensors"
+    weights = load_file(path)
+    head = weights["model.embed_tokens.weight"].to(torch.bfloat16)
+    save_file({**weights, "lm_head.weight": head}, path, {"format": "pt"})
+    assert torch.equal(kf.load(tmp_path).embedding.weight, weights["model.embed_tokens.weight"])
+    save_file({**weights, "lm_head.weight": head + 1}, path, {"format": "pt"})
+    with pytest.raises(CheckpointError, match=r"lm_head.weight differs from model.embed_tokens.weight, expected equal"):
+        kf.load(tmp_path)
+
+
+def test_a_further_name_of_a_key_is_read_if_both_are_equal(tmp_path: Path) -> None:
+    theirs = peer("bloom")
+    theirs.save_pretrained(tmp_path)
+    sizes = {"n_embed": 24, "num_attention_heads": 4, "num_hidden_layers": 3}
+    changed(tmp_path, **sizes, n_layer=None)
+    assert kf.load(tmp_path).member.keywords["depth"] == 3
+    changed(tmp_path, n_embed=48)
+    with pytest.raises(CheckpointError, match="got n_embed=48, expected 24 as in hidden_size"):
+        kf.load(tmp_path)
+
+
+def test_a_missing_key_is_named(tmp_path: Path) -> None:
+    peer("llama").save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    config = {key: value for key, value in json.loads(path.read_text()).items() if key != "hidden_size"}
+    path.write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match="cannot read the config: hidden_size is missing"):
+        kf.load(tmp_path)
+
+
 def test_a_model_without_its_head(tmp_path: Path) -> None:
     theirs = peer("gpt2")
     theirs.transformer.save_pretrained(tmp_path)

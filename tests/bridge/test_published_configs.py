@@ -7,12 +7,9 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file, save_file
 
 import kinformer as kf
 from kinformer.bridge.family import families
-from kinformer.checkpoint.model_files import CheckpointError
-from tests.bridge.test_hf_folder import changed
 from tests.parity.peers import agree, shaken
 
 VOCAB = 19
@@ -59,30 +56,19 @@ BERT = {
 }
 ENDS = {"bos_token_id": 0, "eos_token_id": 2}
 SIDES = {
+    **dict.fromkeys(("add_bias_logits", "add_final_layer_norm", "gradient_checkpointing", "normalize_before"), False),
+    **dict.fromkeys(("decoder_ffn_dim", "encoder_ffn_dim"), 40),
+    **dict.fromkeys(("decoder_layers", "encoder_layers", "num_hidden_layers"), 2),
+    **dict.fromkeys(("decoder_attention_heads", "encoder_attention_heads"), 4),
+    **dict.fromkeys(("activation_dropout", "attention_dropout", "classif_dropout", "dropout"), 0.1),
+    **dict.fromkeys(("decoder_layerdrop", "encoder_layerdrop"), 0.0),
     **CHOICES,
-    "activation_dropout": 0.1,
-    "add_bias_logits": False,
-    "add_final_layer_norm": False,
-    "attention_dropout": 0.1,
     "bos_token_id": 0,
-    "classif_dropout": 0.1,
     "classifier_dropout": 0.0,
     "d_model": 24,
-    "decoder_attention_heads": 4,
-    "decoder_ffn_dim": 40,
-    "decoder_layerdrop": 0.0,
-    "decoder_layers": 2,
-    "dropout": 0.1,
-    "encoder_attention_heads": 4,
-    "encoder_ffn_dim": 40,
-    "encoder_layerdrop": 0.0,
-    "encoder_layers": 2,
-    "gradient_checkpointing": False,
     "init_std": 0.02,
     "is_encoder_decoder": True,
     "max_position_embeddings": 40,
-    "normalize_before": False,
-    "num_hidden_layers": 2,
     "use_cache": True,
     "vocab_size": VOCAB,
 }
@@ -109,12 +95,10 @@ T5 = {
 }
 CONFIGS: dict[str, dict[str, Any]] = {
     "gpt2": {
+        **dict.fromkeys(("bos_token_id", "eos_token_id"), 18),
+        **dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), 0.1),
         "activation_function": "gelu_new",
         "architectures": ["GPT2LMHeadModel"],
-        "attn_pdrop": 0.1,
-        "bos_token_id": 18,
-        "embd_pdrop": 0.1,
-        "eos_token_id": 18,
         "initializer_range": 0.02,
         "layer_norm_epsilon": 1e-5,
         "model_type": "gpt2",
@@ -123,7 +107,6 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "n_head": 4,
         "n_layer": 2,
         "n_positions": 32,
-        "resid_pdrop": 0.1,
         "summary_activation": None,
         "summary_first_dropout": 0.1,
         "summary_proj_to_labels": True,
@@ -133,12 +116,11 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "vocab_size": VOCAB,
     },
     "opt-125m": {
+        **dict.fromkeys(("activation_dropout", "attention_dropout", "layerdrop"), 0.0),
         "_name_or_path": "opt-125m",
         "_remove_final_layer_norm": False,
-        "activation_dropout": 0.0,
         "activation_function": "relu",
         "architectures": ["OPTForCausalLM"],
-        "attention_dropout": 0.0,
         "bos_token_id": 2,
         "do_layer_norm_before": True,
         "dropout": 0.1,
@@ -146,7 +128,6 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "ffn_dim": 96,
         "hidden_size": 24,
         "init_std": 0.02,
-        "layerdrop": 0.0,
         "max_position_embeddings": 32,
         "model_type": "opt",
         "num_attention_heads": 4,
@@ -215,17 +196,17 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "vocab_size": VOCAB,
     },
     "bloom-560m": {
+        **dict.fromkeys(("attention_softmax_in_fp32", "bias_dropout_fusion", "masked_softmax_fusion"), True),
+        "skip_bias_add": True,
+        **dict.fromkeys(("skip_bias_add_qkv", "slow_but_exact"), False),
         "apply_residual_connection_post_layernorm": False,
         "architectures": ["BloomForCausalLM"],
         "attention_dropout": 0.0,
-        "attention_softmax_in_fp32": True,
-        "bias_dropout_fusion": True,
         "bos_token_id": 1,
         "eos_token_id": 2,
         "hidden_dropout": 0.0,
         "initializer_range": 0.02,
         "layer_norm_epsilon": 1e-5,
-        "masked_softmax_fusion": True,
         "model_type": "bloom",
         "n_embed": 24,
         "n_inner": None,
@@ -235,9 +216,6 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "pad_token_id": 3,
         "pretraining_tp": 2,
         "seq_length": 32,
-        "skip_bias_add": True,
-        "skip_bias_add_qkv": False,
-        "slow_but_exact": False,
         "unk_token_id": 0,
         "use_cache": True,
         "vocab_size": VOCAB,
@@ -245,11 +223,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "bert-base-uncased": {**BERT, "model_type": "bert", "pad_token_id": 0, "position_embedding_type": "absolute"},
     "roberta-base": {**BERT, **ENDS, "model_type": "roberta", "type_vocab_size": 1},
     "distilbert-base-uncased": {
+        **dict.fromkeys(("attention_dropout", "dropout", "qa_dropout", "seq_classif_dropout"), 0.1),
         "activation": "gelu",
         "architectures": ["DistilBertForMaskedLM"],
-        "attention_dropout": 0.1,
         "dim": 24,
-        "dropout": 0.1,
         "hidden_dim": 30,
         "initializer_range": 0.02,
         "max_position_embeddings": 34,
@@ -258,8 +235,6 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "n_layers": 2,
         "output_past": True,
         "pad_token_id": 0,
-        "qa_dropout": 0.1,
-        "seq_classif_dropout": 0.2,
         "sinusoidal_pos_embds": False,
         "tie_weights_": True,
         "vocab_size": VOCAB,
@@ -348,14 +323,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": False,
     },
     "decision-transformer-gym-hopper-medium": {
+        **dict.fromkeys(("bos_token_id", "eos_token_id"), 50256),
+        **dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), 0.1),
         "act_dim": 3,
         "action_tanh": True,
         "activation_function": "relu",
         "architectures": ["DecisionTransformerModel"],
-        "attn_pdrop": 0.1,
-        "bos_token_id": 50256,
-        "embd_pdrop": 0.1,
-        "eos_token_id": 50256,
         "hidden_size": 24,
         "initializer_range": 0.02,
         "layer_norm_epsilon": 1e-5,
@@ -368,7 +341,6 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "n_layer": 2,
         "n_positions": 64,
         "reorder_and_upcast_attn": False,
-        "resid_pdrop": 0.1,
         "scale_attn_by_inverse_layer_idx": False,
         "scale_attn_weights": True,
         "state_dim": 11,

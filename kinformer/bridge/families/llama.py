@@ -165,7 +165,7 @@ TENSORS = rules(
 )
 
 
-# written for other software: SmolLM2 has pairs of RoPE as Llama, and Qwen2 has no positions of pictures
+# keys of the software that trained SmolLM2 and Qwen2; transformers reads none of them
 UNREAD = frozenset({"is_llama_config", "rope_interleaved", "use_mrope"})
 
 
