@@ -91,13 +91,13 @@ class Family:
         Errors: CheckpointError for a key that changes results and is not understood.
         """
         length = () if self.length_key is None else (self.length_key,)
-        known = UNREAD.union(self.unread, self.aliases, length, *(setting.keys for setting in self.settings))
+        known_keys = UNREAD.union(self.unread, self.aliases, length, *(setting.keys for setting in self.settings))
         for key, value in config.items():
-            if key not in known and not key.startswith("_") and value is not None:
+            if key not in known_keys and not key.startswith("_") and value is not None:
                 raise CheckpointError(
                     f"cannot read the config: got {key}={quote(value)}, expected no such key for model_type "
-                    f"{self.model_type!r}{suggest_names(key, known, '')}. Remove the key from config.json only if it "
-                    "changes no result, or run the model with transformers"
+                    f"{self.model_type!r}{suggest_names(key, known_keys, '')}. Remove the key from config.json only if "
+                    "it changes no result, or run the model with transformers"
                 )
         config = self._without_aliases(config)
         keywords: dict[str, Any] = {}

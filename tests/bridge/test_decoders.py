@@ -158,10 +158,14 @@ def test_a_model_is_written_as_the_same_class(case: str, tmp_path: Path) -> None
     assert native(ours)[0].member is families()[CASES[case][0]].member
     family = families()[CASES[case][0]]
     config = family.write({**ours.member.defaults, **ours.member.keywords})
-    again = transformers.AutoConfig.for_model(**{key: value for key, value in config.items() if key != "architectures"})
-    read: dict[str, Any] = {"config": again, "state_dict": family.split(ours), "dtype": theirs.dtype}
-    model, found = getattr(transformers, family.architecture).from_pretrained(None, **read, output_loading_info=True)
-    assert not found["unexpected_keys"] and not found["missing_keys"]
+    written_config = transformers.AutoConfig.for_model(
+        **{key: value for key, value in config.items() if key != "architectures"}
+    )
+    read: dict[str, Any] = {"config": written_config, "state_dict": family.split(ours), "dtype": theirs.dtype}
+    model, loading_info = getattr(transformers, family.architecture).from_pretrained(
+        None, **read, output_loading_info=True
+    )
+    assert not loading_info["unexpected_keys"] and not loading_info["missing_keys"]
     tokens, real = left_padded(VOCAB)
     assert torch.equal(logits_of(model, tokens)[real], logits_of(theirs, tokens)[real])
 

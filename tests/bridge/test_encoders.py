@@ -63,11 +63,13 @@ def test_logits_and_segment_types_are_equal_and_the_model_is_written(case: str, 
     agree(ours.logits(tokens, None, ctx).y[real], want[real])
     family = families()[CASES[case][0]]
     config = family.write({**ours.member.defaults, **ours.member.keywords})
-    again = transformers.AutoConfig.for_model(**{key: value for key, value in config.items() if key != "architectures"})
-    model = getattr(transformers, family.architecture)._from_config(again).to(torch.float64).eval()
-    found = model.load_state_dict(family.split(ours), strict=False)
+    written_config = transformers.AutoConfig.for_model(
+        **{key: value for key, value in config.items() if key != "architectures"}
+    )
+    model = getattr(transformers, family.architecture)._from_config(written_config).to(torch.float64).eval()
+    loading_info = model.load_state_dict(family.split(ours), strict=False)
     tied = ("decoder.bias", "decoder.weight", "projector.weight")
-    assert not found.unexpected_keys and all(name.endswith(tied) for name in found.missing_keys)
+    assert not loading_info.unexpected_keys and all(name.endswith(tied) for name in loading_info.missing_keys)
     agree(model(**read).logits[real], want[real])
 
 

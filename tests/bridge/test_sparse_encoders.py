@@ -128,11 +128,13 @@ def test_logits_are_those_of_each_row_alone_and_the_model_is_written(
     agree(ours.logits(tokens, None, ctx).y[real], want)
     family, config = native(ours)
     assert family is families()[CASES[case][0]]
-    again = transformers.AutoConfig.for_model(**{key: value for key, value in config.items() if key != "architectures"})
-    model = getattr(transformers, family.architecture)._from_config(again).to(dtype).eval()
-    found = model.load_state_dict(family.split(ours), strict=False)
+    written_config = transformers.AutoConfig.for_model(
+        **{key: value for key, value in config.items() if key != "architectures"}
+    )
+    model = getattr(transformers, family.architecture)._from_config(written_config).to(dtype).eval()
+    loading_info = model.load_state_dict(family.split(ours), strict=False)
     spare = ("decoder.bias", "decoder.weight", "pooler.weight", "pooler.bias")
-    assert not found.unexpected_keys and all(name.endswith(spare) for name in found.missing_keys)
+    assert not loading_info.unexpected_keys and all(name.endswith(spare) for name in loading_info.missing_keys)
     agree(logits_of(model, tokens, segment), want)
 
 
