@@ -2,22 +2,23 @@
 
 import importlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from kinformer.bridge.settings import Config, Keywords, Setting
+from kinformer.bridge.settings import Config, Keywords, Setting, UnreadableKey
 from kinformer.bridge.tensors import Place, TensorRule, places
 from kinformer.checkpoint.model_files import CheckpointError
 from kinformer.checkpoint.weights_file import tensors_of
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.keywords import name_of, signature
 from kinformer.core.quote import quote
-from kinformer.core.warn import warn
 
 # keys that change no result of a trained model: names, dates, how transformers stores, trains or prints
 UNREAD = frozenset(
@@ -34,9 +35,11 @@ UNREAD = frozenset(
     repetition_penalty length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids
     num_return_sequences output_scores return_dict_in_generate remove_invalid_values diversity_penalty
     exponential_decay_length_penalty suppress_tokens begin_suppress_tokens pruned_heads
+    output_past use_bfloat16 xla_device tf_legacy_loss cross_attention_hidden_size transformers.js_config
     """.split()
 )
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+CHECK_CONFIG = "Check that config.json belongs to these weights"
 TRAINING = frozenset({"dropout", "init", "best", "beside", "smoothing"})  # keywords of members that change no output
 
 
@@ -48,35 +51,37 @@ class NoFamily(ValueError):
 class Family:
     """The two-way table of one model type.
 
-    kind: the model type, the value of `model_type` in config.json.
+    model_type: the value of `model_type` in config.json.
     architecture: name of the class of transformers that computes the member's output.
     member: function that builds our model.
     settings: translations of the config, in the order in which they are read.
     tensors: translations of the weights.
-    prefix: first part of the names of tensors, which models that were saved without their head do not have.
-    length_key: name of the key with the longest row of the training; None if a setting reads it.
+    base_model_prefix: first part of the names of all tensors but the head's. Files of models without a head lack it.
+    length_key: config key of the context length; None if a setting reads it.
+    aliases: further names of config keys, each with the key that it stands for, as transformers' `attribute_map`.
     unread: further keys of the config that change no result.
-    spare: regular expressions of names of tensors that are no weights, such as masks.
-    fixed: foreign tables that our member computes instead, such as sines. For each regular expression of their names
-        there is a function of rows and columns, whose numbers they must have.
-    head: first parts of the names of our tensors that models which were saved without a head lack.
-    copies: second names of foreign tensors, with the first name of each; a file may have either or both.
-    zeros: names of foreign tensors that are 0 if a file lacks them.
+    ignored_tensors: regular expressions of names of foreign tensors that are no weights, such as masks.
+    computed_tables: foreign tables that our member computes itself, such as sines. Each regular expression of their
+        names has a function that returns the table for a number of rows and columns. Other tables are refused.
+    head_prefixes: first parts of the names of our tensors that belong to the head.
+    tied_names: second names of foreign tensors, with the first name of each; a file may have either or both.
+    optional_zero_tensors: names of foreign tensors that are 0 if a file lacks them.
     """
 
-    kind: str
+    model_type: str
     architecture: str
     member: Callable[..., Any]
     settings: tuple[Setting, ...]
     tensors: tuple[TensorRule, ...]
-    prefix: str = ""
+    base_model_prefix: str = ""
     length_key: str | None = None
+    aliases: Mapping[str, str] = field(default_factory=dict)
     unread: frozenset[str] = frozenset()
-    spare: tuple[str, ...] = ()
-    fixed: Mapping[str, Callable[[int, int], Tensor]] = field(default_factory=dict)
-    head: tuple[str, ...] = ()
-    copies: Mapping[str, str] = field(default_factory=dict)
-    zeros: tuple[str, ...] = ()
+    ignored_tensors: tuple[str, ...] = ()
+    computed_tables: Mapping[str, Callable[[int, int], Tensor]] = field(default_factory=dict)
+    head_prefixes: tuple[str, ...] = ()
+    tied_names: Mapping[str, str] = field(default_factory=dict)
+    optional_zero_tensors: tuple[str, ...] = ()
 
     def read(self, config: Config) -> dict[str, Any]:
         """Return the keywords of the member for a foreign config.
@@ -86,17 +91,31 @@ class Family:
         Errors: CheckpointError for a key that changes results and is not understood.
         """
         length = () if self.length_key is None else (self.length_key,)
-        known = UNREAD.union(self.unread, length, *(setting.keys for setting in self.settings))
-        strange = [key for key in config if key not in known and not key.startswith("_") and config[key] is not None]
-        if strange:
-            raise CheckpointError(
-                f"the config has {strange[0]}={quote(config[strange[0]])}, which kinformer does not know for models of "
-                f"type {self.kind}{suggest_names(strange[0], known)}; remove it if it changes no result"
-            )
+        known_keys = UNREAD.union(self.unread, self.aliases, length, *(setting.keys for setting in self.settings))
+        for key, value in config.items():
+            if key not in known_keys and not key.startswith("_") and value is not None:
+                raise CheckpointError(
+                    f"cannot read the config: got {key}={quote(value)}, expected no such key for model_type "
+                    f"{self.model_type!r}{suggest_names(key, known_keys, '')}. Remove the key from config.json only if "
+                    "it changes no result, or run the model with transformers"
+                )
+        config = self._without_aliases(config)
         keywords: dict[str, Any] = {}
         for setting in self.settings:
             keywords |= setting.read(config, keywords)
         return keywords
+
+    def _without_aliases(self, config: Config) -> Config:
+        """Return a config in which every key has its own name; UnreadableKey if a key and its alias differ."""
+        values = {key: value for key, value in config.items() if key not in self.aliases}
+        for alias, key in self.aliases.items():
+            value = config.get(alias)
+            if value is None:
+                continue
+            if values.get(key) not in (None, value):
+                raise UnreadableKey(alias, value, f"{quote(values[key])} as in {key}")
+            values[key] = value
+        return values
 
     def write(self, keywords: Keywords) -> dict[str, Any]:
         """Return the config of transformers for the keywords of our member.
@@ -105,10 +124,13 @@ class Family:
 
         Errors: NoFamily if the class of transformers computes something else.
         """
-        config: dict[str, Any] = {"model_type": self.kind, "architectures": [self.architecture]}
+        config: dict[str, Any] = {"model_type": self.model_type, "architectures": [self.architecture]}
         for setting in self.settings:
             config |= setting.write(keywords)
-        back = self.read(config)
+        try:
+            back = self.read(config)
+        except UnreadableKey as error:
+            raise NoFamily(f"{self.architecture} cannot compute {error.key}={quote(config.get(error.key))}") from error
         for name, value in back.items():
             if name not in TRAINING and keywords[name] != value:
                 raise NoFamily(f"{self.architecture} cannot compute {name}={keywords[name]!r}")
@@ -119,92 +141,120 @@ class Family:
         return config
 
     def join(self, model: Any, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the tensors of our model, made from the foreign ones.
+        """Return the tensors of our model, by name, without its head if the foreign model has none.
 
         model: our model.
         tensors: foreign tensors by name.
 
-        Errors: CheckpointError for tensors that are missing, left over or of another shape.
+        Errors: CheckpointError for tensors that are missing, left over or of another shape, and for unequal ties.
         """
-        ours = dict(tensors_of(model))
-        start = "" if any(name.startswith(self.prefix) for name in tensors) else self.prefix
-        theirs = {start + name: tensor for name, tensor in tensors.items()}
-        given = list(theirs)
-        for copy, original in self.copies.items():
-            same = [theirs[name] for name in (copy, original) if name in theirs]
-            theirs = {copy: same[0].clone(), original: same[-1], **theirs} if same else theirs
-        made: dict[str, Tensor] = {}
-        used: set[str] = set()
+        ours, theirs = dict(tensors_of(model)), self._with_full_names(tensors)
+        for second, first in self.tied_names.items():
+            if equal := [theirs[name] for name in (second, first) if name in theirs]:
+                theirs |= {second: equal[0].clone(), first: equal[-1]}
         every = list(places(model, list(ours), self.tensors))
-        is_head = {place.name for place in every if place.name.startswith(self.head)} if self.head else set()
-        if is_head and not any(name in theirs for place in every if place.name in is_head for name in place.theirs):
-            model.headless = True
-            with torch.random.fork_rng(devices=[]):  # the parameters of `model` may be uninitialised
-                drawn = dict(tensors_of(self.member.rebuild(**model.member.keywords)))  # type: ignore[attr-defined]
-            made = {name: drawn[name] for name in is_head}
+        unused = self._unused(model, every, theirs)
+        if other_head := [name for name in unused if not name.startswith(self.base_model_prefix)]:
+            raise CheckpointError(
+                f"cannot load the weights: {other_head[0]} belongs to a model with another head; kinformer reads only "
+                f"the language-modelling head ({self.architecture}). Run this model with transformers"
+            )
+        head = [place for place in every if place.name.startswith(self.head_prefixes)]
+        has_head = any(name in theirs for place in head for name in place.theirs)
+        joined = {}
         for place in every:
             missing = [name for name in place.theirs if name not in theirs]
-            if missing and missing[0] in self.zeros:
-                made[place.name] = torch.zeros_like(ours[place.name])
-            if missing and place.name in made:
-                continue
-            if missing:
-                raise CheckpointError(f"the weights lack {missing[0]}, which a model of type {self.kind} has")
-            parts = [theirs[name] for name in place.theirs]
-            made[place.name] = _joined(place, parts, ours[place.name].shape)
-            used.update(place.theirs)
-        left = [name for name in given if name not in used and not self._is_spare(name, theirs, model)]
-        if left:
+            if missing and missing[0] in self.optional_zero_tensors:
+                joined[place.name] = torch.zeros_like(ours[place.name])
+            elif not missing:
+                parts = [theirs[name] for name in place.theirs]
+                joined[place.name] = _joined(place, parts, ours[place.name].shape)
+            elif has_head or place not in head:
+                raise CheckpointError(f"cannot load the weights: {missing[0]} is missing. {CHECK_CONFIG}")
+        if unused:
             raise CheckpointError(
-                f"the weights have {left[0]}, which kinformer has no place for in a model of type {self.kind}; give "
-                f"the weights of a {self.architecture}"
+                f"cannot load the weights: {unused[0]} has no place in {self.architecture}. {CHECK_CONFIG}"
             )
-        if model.headless:
-            warn(f"the weights have no head, so this model of type {self.kind} gives hidden states, but no predictions")
-        return made
+        return joined
+
+    def _with_full_names(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return foreign tensors by the names in a model with a head; old files name norms as TensorFlow does."""
+        has_prefix = any(name.startswith(self.base_model_prefix) for name in tensors)
+        start = "" if has_prefix else self.base_model_prefix
+        named = {}
+        for name, tensor in tensors.items():
+            name = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+            named[start + name] = tensor
+        return named
+
+    def _unused(self, model: nn.Module, every: Iterable[Place], theirs: Mapping[str, Tensor]) -> list[str]:
+        """Return the names of foreign weights that our model has no tensor for.
+
+        Second copies of tied tensors, masks and the tables that our model computes are left out.
+        """
+        used = {name for place in every for name in place.theirs}
+        ties = self._ties(model)
+        unused = []
+        for name in [name for name in theirs if name not in used]:
+            table = next(
+                (table for pattern, table in self.computed_tables.items() if re.fullmatch(pattern, name)), None
+            )
+            if table is not None:
+                _check_table(name, theirs[name], table)
+            elif name in ties and ties[name] in theirs:
+                _check_tie(name, ties[name], theirs)
+            elif not any(re.fullmatch(pattern, name) for pattern in self.ignored_tensors):
+                unused.append(name)
+        return unused
+
+    def _ties(self, model: nn.Module) -> dict[str, str]:
+        """Return the second names of foreign tensors that are one tensor in our model, each with its first name."""
+        every = model.state_dict(keep_vars=True)
+        first = {id(tensor): name for name, tensor in reversed(every.items())}
+        theirs = {place.name: place.theirs for place in places(model, list(every), self.tensors)}
+        shared = {names: theirs[first[id(every[name])]] for name, names in theirs.items()}
+        ties = {second[0]: other[0] for second, other in shared.items() if len(second) == len(other) == 1}
+        return {**self.tied_names, **{second: other for second, other in ties.items() if second != other}}
 
     def split(self, model: nn.Module) -> dict[str, Tensor]:
-        """Return the foreign tensors of our model, by name.
+        """Return the foreign tensors of our model, by name, without the head of a model that was read without one.
 
         model: our model.
         """
         ours, theirs = dict(tensors_of(model)), dict[str, Tensor]()
         for place in places(model, list(ours), self.tensors):
+            if getattr(model, "headless", False) and place.name.startswith(self.head_prefixes):
+                continue
             tensors = place.form.split(ours[place.name], place.owner)
             theirs |= {name: part.contiguous() for name, part in zip(place.theirs, tensors, strict=True)}
         if "head.weight" in ours:  # a class with a head of its own does not tie its embeddings either
-            theirs |= {copy: theirs[name].clone() for copy, name in self.copies.items() if copy not in theirs}
+            theirs |= {
+                second: theirs[first].clone() for second, first in self.tied_names.items() if second not in theirs
+            }
         return theirs
 
-    def _is_spare(self, name: str, theirs: Mapping[str, Tensor], model: nn.Module) -> bool:
-        """Whether a foreign tensor is no weight, or a second copy of one that our model shares."""
-        if any(re.fullmatch(pattern, name) for pattern in self.spare):
-            return True
-        if table := next((table for pattern, table in self.fixed.items() if re.fullmatch(pattern, name)), None):
-            _check_fixed(name, theirs[name], table)
-            return True
-        if name in self.copies and torch.equal(theirs[name], theirs[self.copies[name]]):
-            return True
-        every = model.state_dict(keep_vars=True)
-        shared = {id(tensor): first for first, tensor in reversed(every.items())}
-        for place in places(model, list(every), self.tensors):
-            first = shared[id(every[place.name])]
-            if place.theirs == (name,) and first != place.name:
-                (other,) = next(found.theirs for found in places(model, [first], self.tensors))
-                return torch.equal(theirs[name], theirs[other])
-        return False
 
-
-def _check_fixed(name: str, given: Tensor, table: Callable[[int, int], Tensor]) -> None:
+def _check_table(name: str, tensor: Tensor, table: Callable[[int, int], Tensor]) -> None:
     """Raise CheckpointError unless a foreign table has the numbers that a function computes, up to rounding."""
-    if given.dtype in FLOATS and given.dim() == 2:
-        nearness = max(torch.finfo(given.dtype).eps, 1e-4)  # float32 computes angles of far positions less exactly
-        if torch.allclose(given.double(), table(*given.shape), rtol=0, atol=nearness):
+    if tensor.dtype in FLOATS and tensor.dim() == 2:
+        nearness = max(torch.finfo(tensor.dtype).eps, 1e-4)  # float32 computes angles of far positions less exactly
+        if torch.allclose(tensor.double(), table(*tensor.shape), rtol=0, atol=nearness):
             return
     raise CheckpointError(
-        f"the weights have {name} with other numbers than kinformer computes: got {quote(given)}, expected the "
-        "usual table. Train the model here, or run it with transformers"
+        f"cannot load {name}: it differs from the sinusoidal table that kinformer computes. Run the model with "
+        "transformers"
     )
+
+
+def _check_tie(name: str, other: str, tensors: Mapping[str, Tensor]) -> None:
+    """Raise CheckpointError unless two foreign tensors are equal, if necessary in the narrower of their dtypes."""
+    second, first = tensors[name], tensors[other]
+    if not any(torch.equal(second.to(tensor.dtype), first.to(tensor.dtype)) for tensor in (first, second)):
+        raise CheckpointError(
+            f"cannot load the weights: {name} differs from {other}, expected equal tensors, because the model has "
+            "one for both. If this is the head, set tie_word_embeddings to false in config.json; or run the model with "
+            "transformers"
+        )
 
 
 def _joined(place: Place, parts: Sequence[Tensor], shape: torch.Size) -> Tensor:
@@ -239,27 +289,25 @@ def default_keywords(member: Callable[..., Any]) -> dict[str, Any]:
 
 def families() -> dict[str, Family]:
     """Return every family of the folder `families` by its model type, sorted."""
-    folder = Path(__file__).parent / "families"
-    names = sorted(path.stem for path in folder.glob("[!_]*.py"))
-    found = [importlib.import_module(f"kinformer.bridge.families.{name}").FAMILIES for name in names]
-    every = {family.kind: family for group in found for family in group}
-    return {kind: every[kind] for kind in sorted(every)}
+    names = [path.stem for path in (Path(__file__).parent / "families").glob("[!_]*.py")]
+    groups = [importlib.import_module(f"kinformer.bridge.families.{name}").FAMILIES for name in names]
+    return {family.model_type: family for family in sorted(chain(*groups), key=attrgetter("model_type"))}
 
 
-def family_of(kind: Any) -> Family:
+def family_of(model_type: Any) -> Family:
     """Return the family of a model type.
 
-    kind: the model type.
+    model_type: the model type.
 
     Errors: CheckpointError for a type that kinformer does not read.
     """
     table = families()
-    if not isinstance(kind, str) or kind not in table:
+    if not isinstance(model_type, str) or model_type not in table:
         raise CheckpointError(
-            f"kinformer does not read models of type {quote(kind)}{suggest_names(str(kind), table, '')}; it reads "
-            f"{', '.join(table)}"
+            f"kinformer does not read models of type {quote(model_type)}{suggest_names(str(model_type), table, '')}; "
+            f"it reads {', '.join(table)}"
         )
-    return table[kind]
+    return table[model_type]
 
 
 def native(model: nn.Module) -> tuple[Family, dict[str, Any]]:
@@ -275,7 +323,7 @@ def native(model: nn.Module) -> tuple[Family, dict[str, Any]]:
         if name_of(family.member) == record.name:
             try:
                 return family, family.write({**record.defaults, **record.keywords})
-            except (NoFamily, CheckpointError) as error:
+            except NoFamily as error:
                 reasons.append(str(error))
     raise NoFamily("; ".join(reasons) or f"transformers has no class for {record.name}")
 

@@ -119,6 +119,10 @@ def _native(model: Any, tokenizer: TokenizerFiles) -> HFFolder:
     """The files for a class of transformers; NoFamily if no class computes the model."""
     family, config = native(model)
     tensors = family.split(model)
+    architecture, loader = family.architecture, CLASSES.get(model.reads, NO_WRAPPER)[1]
+    if getattr(model, "headless", False):  # BertModel, not BertForMaskedLM
+        architecture, loader = f"{architecture.partition('For')[0]}Model", "AutoModel"
+        config["architectures"] = [architecture]
     # an absent id would get the default of the class (50256 for GPT-2), so null is written
     absent_ids = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
     if family.length_key is not None and model.trained_length is not None:
@@ -127,7 +131,7 @@ def _native(model: Any, tokenizer: TokenizerFiles) -> HFFolder:
     weights = format_weights(tensors, {"format": "pt", ITS_CONFIG: _identity(family, config)})
     # the config first and the weights last: a kill in between leaves a folder that `load` refuses
     files = {CONFIG: _json(config), **tokenizer.files, **_generation(model, tokenizer), WEIGHTS: weights}
-    return HFFolder(files, family.architecture, CLASSES.get(model.reads, NO_WRAPPER)[1], None)
+    return HFFolder(files, architecture, loader, None)
 
 
 def _identity(family: Family, config: Mapping[str, Any]) -> str:

@@ -1,26 +1,29 @@
 """Folders of Hugging Face transformers: config.json, safetensors files and a tokenizer."""
 
 from collections.abc import Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from kinformer.bridge.family import Family, family_of
+from kinformer.bridge.family import FLOATS, Family, family_of
 from kinformer.bridge.hf_tokenizer import is_byte_tokenizer
+from kinformer.bridge.settings import UnreadableKey
 from kinformer.checkpoint.model_files import CONFIG, WEIGHTS, CheckpointError, is_foreign, read_config
 from kinformer.checkpoint.special_tokens import SpecialTokens, read_special_tokens
 from kinformer.checkpoint.tokenizer import BYTES, Tokenizer
 from kinformer.checkpoint.tokenizer_choice import folder_tokenizer
-from kinformer.checkpoint.weights_file import ITS_CONFIG, load_tensors, read_tensors
+from kinformer.checkpoint.weights_file import ITS_CONFIG, load_tensors, read_tensors, tensors_of
 from kinformer.core.from_json import from_json
 from kinformer.core.quote import quote, shorten
 from kinformer.core.uninitialised import Uninitialised
+from kinformer.core.warn import warn
 
 INDEX = "model.safetensors.index.json"  # names the file of each tensor, where there are several
 TARGET_KEYS = ("decoder_start_token_id", "eos_token_id", "forced_bos_token_id", "bad_words_ids")
-# of numbers that are no numbers, or too large for the memory
+# errors raised by wrong types or sizes in the config
 FAULTS = (ValueError, TypeError, ArithmeticError, AttributeError, LookupError, RuntimeError, MemoryError)
 PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 
@@ -37,7 +40,9 @@ def is_hf_folder(folder: Path) -> bool:
 
 
 def load_folder(folder: Path) -> Any:
-    """Return the model of a folder of transformers, in eval mode, with the dtype of its weights.
+    """Return the model of a folder of transformers, in eval mode, in the dtype of its config.
+
+    Without a dtype in the config, it is the widest dtype of the weights.
 
     The model is one of our members, with the config as its keywords. So it can be saved, trained and changed like any
     other. It has the tokenizer of the folder, with its special tokens. Without one it takes only token ids.
@@ -104,13 +109,43 @@ def build(family: Family, config: Mapping[str, Any], weights: Mapping[str, Tenso
         except FAULTS as error:  # settings compute with the numbers of the config
             reason = next(iter(str(error).splitlines()), type(error).__name__)
             raise CheckpointError(f"the config cannot be built: {shorten(reason, 200)}") from error
-    load_tensors(model, family.join(model, weights), Path(WEIGHTS))
-    kinds = {tensor.dtype for tensor in weights.values() if tensor.is_floating_point()}
-    if len(kinds) == 1:
-        model.to(dtype=kinds.pop())
+    tensors = family.join(model, weights)
+    head = {name: tensor for name, tensor in tensors_of(model) if name not in tensors}
+    if head:
+        model.headless = True
+        warn(
+            f"the weights have no head, so this model of type {family.model_type} gives hidden states, but no "
+            "predictions"
+        )
+    load_tensors(model, {**tensors, **_initial_head(head)}, Path(WEIGHTS))
+    model.to(dtype=_dtype(config, weights))
     length = None if family.length_key is None else config.get(family.length_key)
     model.trained_length = keywords.get("length", length)
     return model.eval()
+
+
+def _dtype(config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> torch.dtype:
+    """Return the dtype of a model: that of its config, or else the widest dtype of its weights."""
+    key = "dtype" if config.get("dtype") is not None else "torch_dtype"
+    names = {str(dtype).removeprefix("torch."): dtype for dtype in FLOATS}
+    if (name := config.get(key)) is None:
+        dtypes = {tensor.dtype for tensor in weights.values()} & set(FLOATS)
+        return reduce(torch.promote_types, dtypes) if dtypes else torch.get_default_dtype()
+    if name not in list(names):
+        raise UnreadableKey(key, name, " or ".join(names))
+    return names[name]
+
+
+def _initial_head(head: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return numbers for a head that the weights lack: small maps and plain norms, the same in every load."""
+    generator = torch.Generator().manual_seed(0)
+    numbers = {}
+    for name, tensor in head.items():
+        if tensor.dim() > 1:
+            numbers[name] = torch.randn(tensor.shape, generator=generator) * 0.02
+        else:
+            numbers[name] = torch.full(tensor.shape, float(name.endswith("weight")))
+    return numbers
 
 
 def read_weights(folder: Path, config: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -29,7 +29,9 @@ class UnreadableKey(CheckpointError):
     """
 
     def __init__(self, key: str, value: Any, expected: str) -> None:
-        super().__init__(f"the config has {key}={quote(value)}, which kinformer does not read: expected {expected}")
+        super().__init__(
+            f"cannot read the config: got {key}={quote(value)}, expected {expected}. Run this model with transformers"
+        )
         self.key = key
 
 
@@ -94,6 +96,8 @@ class Keyword(Setting):
                 raise UnreadableKey(key, value, " or ".join(map(repr, self.values)))
             value = self.values[value]
         if value is None and self.usual is None:
+            if key not in config:
+                raise CheckpointError(f"cannot read the config: {key} is missing. Check that the config is complete")
             raise UnreadableKey(key, value, "a value")
         if self.least is not None and not (isinstance(value, int) and value >= self.least):
             raise UnreadableKey(key, value, f"a whole number of at least {self.least}")
@@ -133,15 +137,16 @@ class Equal(Setting):
 
     key: name in the foreign config.
     keyword: name in the member's signature, which an earlier setting reads.
+    default: value that a config without the key has.
     """
 
-    def __init__(self, key: str, keyword: str) -> None:
-        self.keys, self.keyword = (key,), keyword
+    def __init__(self, key: str, keyword: str, default: Any) -> None:
+        self.keys, self.keyword, self.default = (key,), keyword, default
 
     def read(self, config: Config, keywords: Keywords) -> dict[str, Any]:
         (key,) = self.keys
-        value = config.get(key)
-        if value is not None and value != keywords[self.keyword]:
+        value = config.get(key, self.default)
+        if value != keywords[self.keyword]:
             raise UnreadableKey(key, value, f"{keywords[self.keyword]!r}, as of {self.keyword}")
         return {}
 

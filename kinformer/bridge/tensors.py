@@ -109,10 +109,10 @@ class TensorRule(NamedTuple):
         """Return the values of the placeholders in a name of ours; None if the rule is not for it."""
         pattern = re.escape(self.ours).replace(r"\{p\}", "(?P<p>weight|bias)")
         pattern = pattern.replace(r"\{n\}", r"(?P<n>\d+)").replace(r"\{n\+1\}", r"(?P<next>\d+)")
-        found = re.fullmatch(pattern, name)
-        if found is None:
+        matched = re.fullmatch(pattern, name)
+        if matched is None:
             return None
-        values = found.groupdict()
+        values = matched.groupdict()
         return values | ({"n": str(int(values["next"]) - 1)} if "next" in values else {})
 
 

@@ -158,12 +158,32 @@ def test_a_model_is_written_as_the_same_class(case: str, tmp_path: Path) -> None
     assert native(ours)[0].member is families()[CASES[case][0]].member
     family = families()[CASES[case][0]]
     config = family.write({**ours.member.defaults, **ours.member.keywords})
-    again = transformers.AutoConfig.for_model(**{key: value for key, value in config.items() if key != "architectures"})
-    read: dict[str, Any] = {"config": again, "state_dict": family.split(ours), "dtype": theirs.dtype}
-    model, found = getattr(transformers, family.architecture).from_pretrained(None, **read, output_loading_info=True)
-    assert not found["unexpected_keys"] and not found["missing_keys"]
+    written_config = transformers.AutoConfig.for_model(
+        **{key: value for key, value in config.items() if key != "architectures"}
+    )
+    read: dict[str, Any] = {"config": written_config, "state_dict": family.split(ours), "dtype": theirs.dtype}
+    model, loading_info = getattr(transformers, family.architecture).from_pretrained(
+        None, **read, output_loading_info=True
+    )
+    assert not loading_info["unexpected_keys"] and not loading_info["missing_keys"]
     tokens, real = left_padded(VOCAB)
     assert torch.equal(logits_of(model, tokens)[real], logits_of(theirs, tokens)[real])
+
+
+@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3"])
+def test_keys_that_a_config_lacks_have_the_values_of_transformers(kind: str) -> None:
+    keys: dict[str, Any] = {"vocab_size": VOCAB, "hidden_size": 128, "num_hidden_layers": 1, "num_attention_heads": 64}
+    keys |= {} if kind in ("llama", "mistral") else {"use_sliding_window": True, "max_window_layers": 0}
+    config = transformers.AutoConfig.for_model(kind, **keys)
+    keywords = families()[kind].read(keys)
+    assert keywords["key_heads"] == config.num_key_value_heads
+    null = {"num_key_value_heads": None}
+    if kind != "mistral":  # transformers refuses null there
+        want = transformers.AutoConfig.for_model(kind, **keys, **null).num_key_value_heads
+        assert families()[kind].read(keys | null)["key_heads"] == want
+    assert keywords["head_dim"] == (config.head_dim if kind == "qwen3" else None)
+    window = getattr(config, "sliding_window", None)
+    assert keywords["pattern"] == ("Causal()" if window is None else f"Causal() & Band({window - 1})")
 
 
 def test_loss_is_equal_and_trains_all_weights(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 import kinformer as kf
 from kinformer.bridge.family import families, native
@@ -62,11 +63,13 @@ def test_logits_and_segment_types_are_equal_and_the_model_is_written(case: str, 
     agree(ours.logits(tokens, None, ctx).y[real], want[real])
     family = families()[CASES[case][0]]
     config = family.write({**ours.member.defaults, **ours.member.keywords})
-    again = transformers.AutoConfig.for_model(**{key: value for key, value in config.items() if key != "architectures"})
-    model = getattr(transformers, family.architecture)._from_config(again).to(torch.float64).eval()
-    found = model.load_state_dict(family.split(ours), strict=False)
+    written_config = transformers.AutoConfig.for_model(
+        **{key: value for key, value in config.items() if key != "architectures"}
+    )
+    model = getattr(transformers, family.architecture)._from_config(written_config).to(torch.float64).eval()
+    loading_info = model.load_state_dict(family.split(ours), strict=False)
     tied = ("decoder.bias", "decoder.weight", "projector.weight")
-    assert not found.unexpected_keys and all(name.endswith(tied) for name in found.missing_keys)
+    assert not loading_info.unexpected_keys and all(name.endswith(tied) for name in loading_info.missing_keys)
     agree(model(**read).logits[real], want[real])
 
 
@@ -84,14 +87,66 @@ def test_a_model_without_its_head_gives_hidden_states(tmp_path: Path) -> None:
     agree(ours.hidden(tokens).y, hidden)
 
 
+def test_an_absent_head_has_the_same_numbers_in_every_load(tmp_path: Path) -> None:
+    peer("bert").bert.save_pretrained(tmp_path)
+    models = []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        state = torch.get_rng_state()
+        with pytest.warns(UserWarning, match="have no head"):
+            models.append(kf.load(tmp_path))
+        assert torch.equal(torch.get_rng_state(), state) and models[-1].headless
+    for name, weight in models[0].state_dict().items():
+        assert torch.equal(weight, models[1].state_dict()[name]), name
+    assert models[0].transform[0].weight.std() > 0 and bool((models[0].transform[2].weight == 1).all())
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if "odd" not in case])
+def test_norms_with_the_names_of_tensorflow_are_read(case: str, tmp_path: Path) -> None:
+    """The weights of bert-base-uncased have them, and transformers renames them."""
+    theirs = peer(case)
+    theirs.save_pretrained(tmp_path)
+    path, tokens = tmp_path / "model.safetensors", torch.randint(2, VOCAB, (2, 9))
+    weights = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): weight
+        for name, weight in load_file(path).items()
+    }
+    assert any(name.endswith("LayerNorm.gamma") for name in weights)
+    save_file(weights, path, {"format": "pt"})
+    want = type(theirs).from_pretrained(tmp_path, dtype=torch.float64).eval()(tokens).logits
+    agree(kf.load(tmp_path).logits(tokens).y, want)
+
+
+@pytest.mark.parametrize(("loader", "name"), [("bert", "BertForMaskedLM"), ("distilbert", "DistilBertForMaskedLM")])
+def test_weights_with_another_head_are_refused_by_name(loader: str, name: str, tmp_path: Path) -> None:
+    config = transformers.AutoConfig.for_model(loader, **CASES[loader][1])
+    transformers.AutoModelForSequenceClassification.from_config(config).save_pretrained(tmp_path)
+    message = rf"classifier.\w+ belongs to a model with another head; .* only the language-modelling head \({name}\)"
+    with pytest.raises(CheckpointError, match=message):
+        kf.load(tmp_path)
+
+
 def test_another_activation_is_refused(tmp_path: Path) -> None:
     peer("bert").save_pretrained(tmp_path)
     changed(tmp_path, hidden_act="relu")
-    with pytest.raises(CheckpointError, match="hidden_act='relu', which kinformer does not read: expected 'gelu'"):
+    with pytest.raises(CheckpointError, match="hidden_act='relu', expected 'gelu'"):
         kf.load(tmp_path)
 
 
 def test_a_model_without_segment_types_is_a_distilbert() -> None:
     """A table of no types would be a BERT that transformers can build, but not read with."""
     model = kf.bert(d=8, depth=1, heads=2, length=16, kinds=0, vocab=11, mask=3)
-    assert native(model)[0].kind == "distilbert"
+    assert native(model)[0].model_type == "distilbert"
+
+
+def test_a_model_without_its_head_is_written_without_one(tmp_path: Path) -> None:
+    theirs = peer("bert").bert
+    theirs.save_pretrained(tmp_path / "theirs")
+    with pytest.warns(UserWarning, match="have no head"):
+        kf.save(kf.load(tmp_path / "theirs"), tmp_path / "back", format="hf")
+    back, info = transformers.AutoModel.from_pretrained(tmp_path / "back", output_loading_info=True)
+    assert type(back) is transformers.BertModel and not info["unexpected_keys"]
+    tokens = torch.randint(2, VOCAB, (3, 17))
+    agree(back.double()(tokens).last_hidden_state, theirs(tokens).last_hidden_state)
+    with pytest.warns(UserWarning, match="have no head"):
+        assert kf.load(tmp_path / "back").headless

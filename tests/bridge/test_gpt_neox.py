@@ -62,12 +62,12 @@ def test_tensors_of_early_files_that_are_no_weights_are_passed_over(tmp_path: Pa
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"rope_theta": 55.0}, "rope_theta=55.0, which kinformer does not read: expected 10000.0 as in"),
-        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor=0.5, which kinformer does not read: expected 0.25 as"),
-        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "has rope_scaling="),
+        ({"rope_theta": 55.0}, "rope_theta=55.0, expected 10000.0 as in"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor=0.5, expected 0.25 as"),
+        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "got rope_type='dynamic', expected 'default'"),
         ({"rotary_pct": 0.4, "rope_parameters": None}, "an even number"),
-        ({"hidden_act": "xielu"}, "has hidden_act='xielu'"),
-        ({"head_dim": 9}, "has head_dim=9"),
+        ({"hidden_act": "xielu"}, "got hidden_act='xielu'"),
+        ({"head_dim": 9}, "got head_dim=9"),
         ({"num_attention_heads": 0}, "heads"),
     ],
 )

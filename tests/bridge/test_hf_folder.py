@@ -33,6 +33,59 @@ def test_shards_and_dtype(tmp_path: Path) -> None:
     assert ours.trained_length == 32
 
 
+def test_weights_of_several_dtypes_get_the_dtype_of_the_config_or_the_widest(tmp_path: Path) -> None:
+    sizes = {"vocab_size": 19, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2}
+    model = transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes, decoder_start_token_id=0))
+    model.save_pretrained(tmp_path)
+    half = transformers.T5ForConditionalGeneration.from_pretrained(tmp_path, dtype=torch.float16)
+    half.save_pretrained(tmp_path)
+    dtypes = {weight.dtype for weight in load_file(tmp_path / "model.safetensors").values()}
+    assert dtypes == {torch.float16, torch.float32}
+    source, target = torch.tensor([[2, 3, 1]]), torch.tensor([[0, 3]])
+    with torch.no_grad():
+        want = half(input_ids=source, decoder_input_ids=target).logits
+    for dtype, expected in (("float16", torch.float16), ("bfloat16", torch.bfloat16), (None, torch.float32)):
+        changed(tmp_path, dtype=dtype)
+        logits = kf.load(tmp_path).logits(target, source=source).y
+        assert logits.dtype == expected
+        agree(logits.to(want.dtype), want, 0.02)
+    changed(tmp_path, dtype="int8")
+    with pytest.raises(CheckpointError, match="got dtype='int8', expected float64 or float32 or float16 or bfloat16"):
+        kf.load(tmp_path)
+
+
+def test_a_tied_head_of_another_dtype_is_equal_up_to_rounding(tmp_path: Path) -> None:
+    peer("llama, odd", torch.float32).save_pretrained(tmp_path)
+    path = tmp_path / "model.safetensors"
+    weights = load_file(path)
+    head = weights["model.embed_tokens.weight"].to(torch.bfloat16)
+    save_file({**weights, "lm_head.weight": head}, path, {"format": "pt"})
+    assert torch.equal(kf.load(tmp_path).embedding.weight, weights["model.embed_tokens.weight"])
+    save_file({**weights, "lm_head.weight": head + 1}, path, {"format": "pt"})
+    with pytest.raises(CheckpointError, match=r"lm_head.weight differs from model.embed_tokens.weight, expected equal"):
+        kf.load(tmp_path)
+
+
+def test_a_further_name_of_a_key_is_read_if_both_are_equal(tmp_path: Path) -> None:
+    theirs = peer("bloom")
+    theirs.save_pretrained(tmp_path)
+    sizes = {"n_embed": 24, "num_attention_heads": 4, "num_hidden_layers": 3}
+    changed(tmp_path, **sizes, n_layer=None)
+    assert kf.load(tmp_path).member.keywords["depth"] == 3
+    changed(tmp_path, n_embed=48)
+    with pytest.raises(CheckpointError, match="got n_embed=48, expected 24 as in hidden_size"):
+        kf.load(tmp_path)
+
+
+def test_a_missing_key_is_named(tmp_path: Path) -> None:
+    peer("llama").save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    config = {key: value for key, value in json.loads(path.read_text()).items() if key != "hidden_size"}
+    path.write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match="cannot read the config: hidden_size is missing"):
+        kf.load(tmp_path)
+
+
 def test_a_model_without_its_head(tmp_path: Path) -> None:
     theirs = peer("gpt2")
     theirs.transformer.save_pretrained(tmp_path)
@@ -52,17 +105,20 @@ def test_a_loaded_model_is_saved_and_loaded_as_ours(tmp_path: Path) -> None:
     ("keys", "message"),
     [
         ({"model_type": "lama"}, "does not read models of type 'lama'; the nearest is 'llama'; it reads "),
-        ({"attn_logit_cap": 30.0}, "attn_logit_cap=30.0, which kinformer does not know for models of type llama"),
-        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "has rope_scaling="),
-        ({"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}}, "has rope_parameters="),
-        ({"hidden_act": "xielu"}, "hidden_act='xielu', which kinformer does not read: expected 'silu' or"),
-        ({"mlp_bias": True}, "has mlp_bias=True"),
+        ({"attn_logit_cap": 30.0}, "attn_logit_cap=30.0, expected no such key for model_type 'llama'. Remove the"),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "got rope_type='linear', expected 'default': scaled"),
+        (
+            {"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}},
+            "got rope_type='llama3', expected 'default': scaled rotary positions are not supported. Run this",
+        ),
+        ({"hidden_act": "xielu"}, "hidden_act='xielu', expected 'silu' or"),
+        ({"mlp_bias": True}, "got mlp_bias=True"),
         ({"num_attention_heads": 5}, "the config cannot be built: "),
         ({"num_attention_heads": 0}, "the config cannot be built: "),
         ({"hidden_size": "24"}, "the config cannot be built: "),
-        ({"hidden_size": None}, "has hidden_size=None"),
-        ({"num_hidden_layers": 4}, "the weights lack model.layers.3."),
-        ({"num_hidden_layers": 2}, "the weights have model.layers.2."),
+        ({"hidden_size": None}, "got hidden_size=None, expected a value. Run this model with transformers"),
+        ({"num_hidden_layers": 4}, "cannot load the weights: model.layers.3."),
+        ({"num_hidden_layers": 2}, "cannot load the weights: model.layers.2."),
         ({"intermediate_size": 41}, "have the wrong shape: got [40, 24], expected [41, 24]"),
     ],
 )
@@ -118,7 +174,10 @@ def _strange_head(folder: Path) -> None:
         (_cut, "is truncated or not a safetensors file"),
         (_outside, "names a file outside of its folder"),
         (_lost_shard, "model-1.safetensors is missing, which"),
-        (_strange_head, "have score.weight, which kinformer has no place for in a model of type llama"),
+        (
+            _strange_head,
+            "score.weight belongs to a model with another head; kinformer reads only the language-modelling head (Ll",
+        ),
     ],
 )
 def test_weights_that_cannot_be_read_are_refused(

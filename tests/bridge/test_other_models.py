@@ -105,16 +105,12 @@ def test_scales_of_the_training_become_part_of_the_weights(beside: float) -> Non
 @pytest.mark.parametrize(
     ("case", "keys", "message"),
     [
-        (
-            "decision_transformer",
-            {"layer_norm_epsilon": 1e-3},
-            "layer_norm_epsilon=0.001, which kinformer does not read: expected 1e-05",
-        ),
+        ("decision_transformer", {"layer_norm_epsilon": 1e-3}, "layer_norm_epsilon=0.001, expected 1e-05"),
         ("decision_transformer", {"scale_attn_weights": False}, "scale_attn_weights=False"),
         ("decision_transformer", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=True"),
         ("decision_transformer", {"add_cross_attention": True}, "add_cross_attention=True"),
         ("decision_transformer", {"activation_function": "mish"}, "activation_function='mish'"),
-        ("decision_transformer", {"action_clip": 1.0}, "action_clip=1.0, which kinformer does not know for models of"),
+        ("decision_transformer", {"action_clip": 1.0}, "action_clip=1.0, expected no such key"),
         ("decision_transformer", {"state_dim": 6}, "embed_state.weight have the wrong shape"),
     ],
 )

@@ -1,6 +1,6 @@
 """BART: a Transformer with normalised embeddings, and two unused rows in each table of positions."""
 
-from kinformer.bridge.families.marian import COPIES, SIZES, UNREAD, tensors
+from kinformer.bridge.families.marian import SIDE_ALIASES, SIZES, TIED_NAMES, UNREAD, tensors
 from kinformer.bridge.family import Family, rules
 from kinformer.bridge.settings import Constants, Keyword, OneValue, TargetTokens
 from kinformer.bridge.tensors import LaterRows
@@ -15,6 +15,7 @@ FAMILIES = (
         transformer,
         (
             TargetTokens(begin=2, end=2, pad=1),
+            Keyword("d_model", "d", 1024),
             *SIZES,
             Keyword("max_position_embeddings", "length", 1024),
             OneValue("normalize_embedding", True),
@@ -29,10 +30,11 @@ FAMILIES = (
             *[(f"{side}.layers.0.block.norm.{{p}}", f"model.{side}.layernorm_embedding.{{p}}") for side in SIDES],
             *tensors("{n+1}"),
         ),
-        prefix="model.",
+        base_model_prefix="model.",
+        aliases=SIDE_ALIASES,
         unread=UNREAD | {"extra_pos_embeddings", "force_bos_token_to_be_generated"},  # forced_bos_token_id says it
-        spare=(r"model\.(en|de)coder\.version",),
-        copies=COPIES,
-        zeros=("final_logits_bias",),
+        ignored_tensors=(r"model\.(en|de)coder\.version",),
+        tied_names=TIED_NAMES,
+        optional_zero_tensors=("final_logits_bias",),
     ),
 )

@@ -22,8 +22,8 @@ class MaskToken(Setting):
         self.usual = usual
 
     def read(self, config: Config, keywords: Keywords) -> dict[str, Any]:
-        found = config.get("mask_token_id")
-        return {"mask": min(self.usual, keywords["vocab"] - 1) if found is None else found}
+        mask = config.get("mask_token_id")
+        return {"mask": min(self.usual, keywords["vocab"] - 1) if mask is None else mask}
 
     def write(self, keywords: Keywords) -> dict[str, Any]:
         return {"mask_token_id": keywords["mask"]}
@@ -98,8 +98,8 @@ def encoder_tensors(
     )
 
 
-HEAD = ("transform.", "head.")
-SPARE = (  # the layers of other tasks, a second copy of the head's bias, and constants
+HEAD_PREFIXES = ("transform.", "head.")
+IGNORED_TENSORS = (  # the layers of other tasks, a second copy of the head's bias, and constants
     r"\w+\.pooler\..*",
     r"cls\.seq_relationship\..*",
     r"(cls\.predictions|lm_head)\.decoder\.bias",
@@ -126,11 +126,11 @@ FAMILIES = (
         bert,
         (*SIZES, *FULL, Keyword("max_position_embeddings", "length", 512), MaskToken(103)),
         encoder_tensors("bert.", (), BERT_HEAD),
-        prefix="bert.",
+        base_model_prefix="bert.",
         unread=frozenset({"pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "directionality"})
         | {"pooler_size_per_head", "pooler_type"},
-        spare=SPARE,
-        head=HEAD,
+        ignored_tensors=IGNORED_TENSORS,
+        head_prefixes=HEAD_PREFIXES,
     ),
     Family(
         "roberta",
@@ -138,9 +138,9 @@ FAMILIES = (
         bert,
         (*SIZES, *FULL, LaterPositions(), OneValue("pad_token_id", 1), MaskToken(50264)),
         encoder_tensors("roberta.", (LaterRows(UNUSED),), ROBERTA_HEAD),
-        prefix="roberta.",
-        spare=SPARE,
-        head=HEAD,
+        base_model_prefix="roberta.",
+        ignored_tensors=IGNORED_TENSORS,
+        head_prefixes=HEAD_PREFIXES,
     ),
     Family(
         "distilbert",
@@ -178,9 +178,10 @@ FAMILIES = (
             ("head.bias", "vocab_projector.bias"),
             ("head.weight", "vocab_projector.weight"),
         ),
-        prefix="distilbert.",
-        # sines were only the initial values of the table
-        unread=frozenset({"sinusoidal_pos_embds", "qa_dropout", "seq_classif_dropout"}),
-        head=HEAD,
+        base_model_prefix="distilbert.",
+        aliases={"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"},
+        # sines were only the initial values of the table; tie_word_embeddings says whether the head is tied
+        unread=frozenset({"sinusoidal_pos_embds", "qa_dropout", "seq_classif_dropout", "tie_weights_"}),
+        head_prefixes=HEAD_PREFIXES,
     ),
 )

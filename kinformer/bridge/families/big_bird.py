@@ -6,7 +6,15 @@ short row switches the model to full attention for good, and padding moves the l
 
 from typing import Any
 
-from kinformer.bridge.families.bert import BERT_HEAD, GELUS, HEAD, SIZES, SPARE, MaskToken, encoder_tensors
+from kinformer.bridge.families.bert import (
+    BERT_HEAD,
+    GELUS,
+    HEAD_PREFIXES,
+    IGNORED_TENSORS,
+    SIZES,
+    MaskToken,
+    encoder_tensors,
+)
 from kinformer.bridge.family import Family
 from kinformer.bridge.settings import Config, Constants, Keyword, Keywords, OneValue, Setting, UnreadableKey
 from kinformer.members.bigbird import bigbird
@@ -20,10 +28,10 @@ class FullRows(Setting):
     keys = ("attention_type",)
 
     def read(self, config: Config, keywords: Keywords) -> dict[str, Any]:
-        kind = config.get("attention_type", SPARSE)
-        if kind not in (SPARSE, FULL):
-            raise UnreadableKey("attention_type", kind, f"{SPARSE!r} or {FULL!r}")
-        return {"full_up_to": keywords["length"] if kind == FULL else _too_short(keywords)}
+        attention_type = config.get("attention_type", SPARSE)
+        if attention_type not in (SPARSE, FULL):
+            raise UnreadableKey("attention_type", attention_type, f"{SPARSE!r} or {FULL!r}")
+        return {"full_up_to": keywords["length"] if attention_type == FULL else _too_short(keywords)}
 
     def write(self, keywords: Keywords) -> dict[str, Any]:
         return {"attention_type": SPARSE if keywords["full_up_to"] == _too_short(keywords) else FULL}
@@ -52,8 +60,8 @@ FAMILIES = (
             Constants(form="itc", window=1, draw="first", tables=None),
         ),
         encoder_tensors("bert.", (), BERT_HEAD, block="body.layer.layers.{n}."),
-        prefix="bert.",
-        spare=SPARE,
-        head=HEAD,
+        base_model_prefix="bert.",
+        ignored_tensors=IGNORED_TENSORS,
+        head_prefixes=HEAD_PREFIXES,
     ),
 )

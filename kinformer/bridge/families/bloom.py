@@ -20,7 +20,6 @@ FAMILIES = (
             Keyword("layer_norm_epsilon", "eps", 1e-5),
             Keyword("tie_word_embeddings", "tie", True),
             OneValue("apply_residual_connection_post_layernorm", False),
-            OneValue("slow_but_exact", False),
             Constants(head_dim=None),
         ),
         rules(
@@ -35,8 +34,13 @@ FAMILIES = (
             (BLOCK + "layers.1.up.{p}", LAYER + "mlp.dense_h_to_4h.{p}"),
             (BLOCK + "layers.1.down.{p}", LAYER + "mlp.dense_4h_to_h.{p}"),
         ),
-        prefix="transformer.",
+        base_model_prefix="transformer.",
         length_key="seq_length",
-        unread=frozenset({"masked_softmax_fusion", "bias_dropout_fusion", "unk_token_id"}),
+        aliases={"n_embed": "hidden_size", "num_attention_heads": "n_head", "num_hidden_layers": "n_layer"},
+        unread=frozenset(
+            # how the training computed, which transformers does not read; slow_but_exact changes only how numbers round
+            "masked_softmax_fusion bias_dropout_fusion skip_bias_add skip_bias_add_qkv attention_softmax_in_fp32 "
+            "offset_alibi pretraining_pp slow_but_exact".split()
+        ),
     ),
 )

@@ -144,7 +144,13 @@ FAMILIES = (
             ("left.{p}", "predict_return.{p}"),
             *[("measured." + name, [], AbsentScale(name)) for name in ("known", *EpisodeScales._fields)],
         ),
-        unread=frozenset({"reorder_and_upcast_attn"}),  # only how numbers round
-        spare=(r"encoder\.h\.\d+\.attn\.(bias|masked_bias)",),
+        aliases={
+            "max_position_embeddings": "n_positions",
+            "num_attention_heads": "n_head",
+            "num_hidden_layers": "n_layer",
+        },
+        # only how numbers round; names of GPT-2, which transformers does not read here
+        unread=frozenset({"reorder_and_upcast_attn", "n_ctx", "n_embd"}),
+        ignored_tensors=(r"encoder\.h\.\d+\.attn\.(bias|masked_bias)",),
     ),
 )

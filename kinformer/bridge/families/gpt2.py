@@ -39,8 +39,14 @@ FAMILIES = (
             ("body.layers.{n}.layers.1.up.{p}", LAYER + "mlp.c_fc.{p}", Transposed()),
             ("body.layers.{n}.layers.1.down.{p}", LAYER + "mlp.c_proj.{p}", Transposed()),
         ),
-        prefix="transformer.",
+        base_model_prefix="transformer.",
+        aliases={
+            "hidden_size": "n_embd",
+            "max_position_embeddings": "n_positions",
+            "num_attention_heads": "n_head",
+            "num_hidden_layers": "n_layer",
+        },
         unread=frozenset({"n_ctx", "reorder_and_upcast_attn"}),  # n_positions again; only how numbers round
-        spare=(r"transformer\.h\.\d+\.attn\.(bias|masked_bias)",),
+        ignored_tensors=(r"transformer\.h\.\d+\.attn\.(bias|masked_bias)",),
     ),
 )

@@ -1,4 +1,4 @@
-"""GPT-NeoX, such as the Pythia suite: parallel sublayers and partial rotations."""
+"""GPT-NeoX, such as the Pythia suite: parallel sublayers and partial RoPE."""
 
 from typing import Any
 
@@ -11,18 +11,18 @@ from kinformer.members.gpt_neox import gpt_neox, quarter
 
 
 class PartialRope(Setting):
-    """The base of the rotations, and the part of each head that rotates; scaled rotations are refused."""
+    """The base of RoPE, and the part of each head that it rotates; scaled RoPE is refused."""
 
     keys = ("rope_parameters", "rope_scaling", "rotary_emb_base", "rotary_pct", "rope_theta", "partial_rotary_factor")
 
     def read(self, config: Config, keywords: Keywords) -> dict[str, Any]:
-        given = {key: config[key] for key in self.keys if config.get(key) is not None}
+        values = {key: config[key] for key in self.keys if config.get(key) is not None}
         parameters = rope_parameters(config)
-        base = parameters.get("rope_theta", given.get("rotary_emb_base", 10000.0))
-        share = parameters.get("partial_rotary_factor", given.get("rotary_pct", 0.25))
+        base = parameters.get("rope_theta", values.get("rotary_emb_base", 10000.0))
+        share = parameters.get("partial_rotary_factor", values.get("rotary_pct", 0.25))
         for key, value in (("rope_theta", base), ("partial_rotary_factor", share)):
-            if given.get(key, value) != value:  # transformers does not read these keys beside the others
-                raise UnreadableKey(key, given[key], f"{value} as in rope_parameters, rotary_emb_base and rotary_pct")
+            if values.get(key, value) != value:  # transformers does not read these keys beside the others
+                raise UnreadableKey(key, values[key], f"{value} as in rope_parameters, rotary_emb_base and rotary_pct")
         width = resolve_head_dim(keywords["d"], keywords["heads"])
         turned = int(width * share)
         return {"base": float(base), "turned": None if turned == quarter(width) else turned}
@@ -72,9 +72,9 @@ FAMILIES = (
                 )
             ),
         ),
-        prefix="gpt_neox.",
+        base_model_prefix="gpt_neox.",
         length_key="max_position_embeddings",
         unread=frozenset({"is_decoder"}),  # read by models of other types only
-        spare=(r"gpt_neox\.layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)",),
+        ignored_tensors=(r"gpt_neox\.layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)",),
     ),
 )

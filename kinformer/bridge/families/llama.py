@@ -10,22 +10,24 @@ from kinformer.members.llama import llama
 
 
 def rope_parameters(config: Config) -> Mapping[str, Any]:
-    """Return the parameters of the rotations; as in transformers, the older key comes first.
+    """Return the parameters of RoPE; as in transformers, the older key comes first.
 
     config: the foreign config.
 
-    Errors: UnreadableKey for scaled rotations, and for values that are no parameters.
+    Errors: UnreadableKey for scaled RoPE, and for values that are no parameters.
     """
     key = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
     parameters = config.get(key) or {}
-    is_mapping = isinstance(parameters, Mapping)
-    if not is_mapping or parameters.get("rope_type", parameters.get("type", "default")) != "default":
-        raise UnreadableKey(key, parameters, "rope_type 'default'")
+    if not isinstance(parameters, Mapping):
+        raise UnreadableKey(key, parameters, "an object with the key rope_type")
+    rope_type = parameters.get("rope_type", parameters.get("type", "default"))
+    if rope_type != "default":
+        raise UnreadableKey("rope_type", rope_type, "'default': scaled rotary positions are not supported")
     return parameters
 
 
 class Rope(Setting):
-    """The base of the rotations; scaled rotations are refused."""
+    """The base of RoPE; scaled RoPE is refused."""
 
     keys = ("rope_parameters", "rope_theta", "rope_scaling")
 
@@ -36,13 +38,32 @@ class Rope(Setting):
         return {"rope_parameters": {"rope_theta": keywords["base"], "rope_type": "default"}}
 
 
+class KeyHeads(Setting):
+    """The number of heads of keys and values; null stands for the number of query heads.
+
+    default: value that a config without the key has.
+    """
+
+    keys = ("num_key_value_heads",)
+
+    def __init__(self, default: int | None) -> None:
+        self.default = default
+
+    def read(self, config: Config, keywords: Keywords) -> dict[str, Any]:
+        number = config.get("num_key_value_heads", self.default)
+        return {"key_heads": keywords["heads"] if number is None else number}
+
+    def write(self, keywords: Keywords) -> dict[str, Any]:
+        return {"num_key_value_heads": keywords["key_heads"]}
+
+
 class SlidingWindow(Setting):
     """Mistral's sliding window: each query reads the last `sliding_window` tokens, itself included."""
 
     keys = ("sliding_window",)
 
     def read(self, config: Config, keywords: Keywords) -> dict[str, Any]:
-        width = config.get("sliding_window")
+        width = config.get("sliding_window", USUAL_WINDOW)
         return {"pattern": FULL if width is None else windowed(width)}
 
     def write(self, keywords: Keywords) -> dict[str, Any]:
@@ -58,25 +79,26 @@ class LayerWindows(Setting):
     keys = ("sliding_window", "use_sliding_window", "max_window_layers", "layer_types")
 
     def read(self, config: Config, keywords: Keywords) -> dict[str, Any]:
-        width = config.get("sliding_window") if config.get("use_sliding_window") else None
+        width = config.get("sliding_window", USUAL_WINDOW) if config.get("use_sliding_window") else None
         depth = keywords["depth"]
-        kinds = config.get("layer_types") or [
+        layer_types = config.get("layer_types") or [
             "full_attention" if n < config.get("max_window_layers", 28) else "sliding_attention" for n in range(depth)
         ]
-        if strange := [kind for kind in kinds if kind not in ("full_attention", "sliding_attention")]:
-            raise UnreadableKey("layer_types", strange[0], "full_attention or sliding_attention")
-        patterns = tuple(FULL if width is None or kind == "full_attention" else windowed(width) for kind in kinds)
+        if unknown := [name for name in layer_types if name not in ("full_attention", "sliding_attention")]:
+            raise UnreadableKey("layer_types", unknown[0], "full_attention or sliding_attention")
+        patterns = tuple(FULL if width is None or name == "full_attention" else windowed(width) for name in layer_types)
         return {"pattern": patterns[0] if len(set(patterns)) == 1 else patterns}
 
     def write(self, keywords: Keywords) -> dict[str, Any]:
         pattern, depth = keywords["pattern"], keywords["depth"]
         widths = [width_of(text) for text in (pattern if isinstance(pattern, tuple) else (pattern,) * depth)]
-        kinds = ["full_attention" if width is None else "sliding_attention" for width in widths]
+        layer_types = ["full_attention" if width is None else "sliding_attention" for width in widths]
         width = next((width for width in widths if width is not None), None)
-        return {"layer_types": kinds, "sliding_window": width, "use_sliding_window": width is not None}
+        return {"layer_types": layer_types, "sliding_window": width, "use_sliding_window": width is not None}
 
 
 FULL = "Causal()"
+USUAL_WINDOW = 4096  # of a config of Mistral or Qwen without the key; null is no window
 
 
 def windowed(width: int) -> str:
@@ -116,8 +138,6 @@ BASE = (
     Keyword("hidden_size", "d"),
     Keyword("num_hidden_layers", "depth"),
     Keyword("num_attention_heads", "heads"),
-    Keyword("num_key_value_heads", "key_heads"),
-    Keyword("head_dim", "head_dim", usual=lambda keywords: keywords["d"] // keywords["heads"]),
     Keyword("intermediate_size", "hidden", usual=lambda keywords: round(8 * keywords["d"] / 3)),
     Keyword("rms_norm_eps", "eps", 1e-6),
     Keyword("hidden_act", "activation", "silu", values=ACTIVATIONS),
@@ -145,23 +165,37 @@ TENSORS = rules(
 )
 
 
-def _family(kind: str, architecture: str, *settings: Setting) -> Family:
+# keys of the software that trained SmolLM2 and Qwen2; transformers reads none of them
+UNREAD = frozenset({"is_llama_config", "rope_interleaved", "use_mrope"})
+
+
+def _family(
+    model_type: str, architecture: str, *settings: Setting, key_heads: int | None, head_dim: int | None = None
+) -> Family:
+    """Return a family of the kin.
+
+    key_heads, head_dim: values that a config without the keys has.
+    """
+    width = Keyword("head_dim", "head_dim", head_dim, usual=lambda keywords: keywords["d"] // keywords["heads"])
     return Family(
-        kind,
+        model_type,
         architecture,
         llama,
-        (*BASE, *settings),
+        (*BASE, KeyHeads(key_heads), width, *settings),
         TENSORS,
-        prefix="model.",
+        base_model_prefix="model.",
         length_key="max_position_embeddings",
-        spare=(r".*rotary_emb\.inv_freq",),
+        unread=UNREAD,
+        ignored_tensors=(r".*rotary_emb\.inv_freq",),
     )
 
 
 FAMILIES = (
-    _family("llama", "LlamaForCausalLM", UNTIED, NO_WINDOW, Biases(), Constants(query_norm=False)),
-    _family("mistral", "MistralForCausalLM", UNTIED, SlidingWindow(), Constants(bias="none", query_norm=False)),
-    _family("qwen2", "Qwen2ForCausalLM", UNTIED, LayerWindows(), Constants(bias="qkv", query_norm=False)),
+    _family("llama", "LlamaForCausalLM", UNTIED, NO_WINDOW, Biases(), Constants(query_norm=False), key_heads=None),
+    _family(
+        "mistral", "MistralForCausalLM", UNTIED, SlidingWindow(), Constants(bias="none", query_norm=False), key_heads=8
+    ),
+    _family("qwen2", "Qwen2ForCausalLM", UNTIED, LayerWindows(), Constants(bias="qkv", query_norm=False), key_heads=32),
     _family(
         "qwen3",
         "Qwen3ForCausalLM",
@@ -169,5 +203,7 @@ FAMILIES = (
         LayerWindows(),
         Keyword("attention_bias", "bias", False, values={False: "none", True: "attention"}),
         Constants(query_norm=True),
+        key_heads=32,
+        head_dim=128,
     ),
 )

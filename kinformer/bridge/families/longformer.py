@@ -10,10 +10,10 @@ from typing import Any
 from torch import Tensor
 
 from kinformer.bridge.families.bert import (
-    HEAD,
+    HEAD_PREFIXES,
+    IGNORED_TENSORS,
     ROBERTA_HEAD,
     SIZES,
-    SPARE,
     UNUSED,
     LaterPositions,
     MaskToken,
@@ -35,13 +35,13 @@ class AttentionWindows(Setting):
     keys = ("attention_window",)
 
     def read(self, config: Config, keywords: Keywords) -> dict[str, Any]:
-        found = config.get("attention_window", 512)
-        sizes = found if isinstance(found, list) else [found]
+        window = config.get("attention_window", 512)
+        sizes = window if isinstance(window, list) else [window]
         if not all(isinstance(size, int) and size >= 4 and size % 2 == 0 for size in sizes):
-            raise UnreadableKey("attention_window", found, "an even number of at least 4, or a list of them")
+            raise UnreadableKey("attention_window", window, "an even number of at least 4, or a list of them")
         if any(max(sizes) % size for size in sizes):
-            raise UnreadableKey("attention_window", found, "windows that divide the largest")
-        return {"window": tuple(size // 2 for size in sizes) if isinstance(found, list) else found // 2}
+            raise UnreadableKey("attention_window", window, "windows that divide the largest")
+        return {"window": tuple(size // 2 for size in sizes) if isinstance(window, list) else window // 2}
 
     def write(self, keywords: Keywords) -> dict[str, Any]:
         window = keywords["window"]
@@ -78,10 +78,10 @@ FAMILIES = (
             (BLOCK + "side.{p}", LAYER + "query_global.{p}"),
             (BLOCK + "key_side.{p}", [LAYER + "key_global.{p}", LAYER + "value_global.{p}"], KeysAndValues()),
         ),
-        prefix="longformer.",
+        base_model_prefix="longformer.",
         # keys of the authors' code, which transformers does not read, and the form of an export
         unread=frozenset({"attention_mode", "ignore_attention_mask", "onnx_export"}),
-        spare=SPARE,
-        head=HEAD,
+        ignored_tensors=IGNORED_TENSORS,
+        head_prefixes=HEAD_PREFIXES,
     ),
 )

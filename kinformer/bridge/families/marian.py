@@ -1,23 +1,44 @@
 """Marian: the Transformer of 2017 as OPUS-MT translates with it."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from kinformer.bridge.family import Family, rules
-from kinformer.bridge.settings import ACTIVATIONS, Constants, Equal, Keyword, OneValue, TargetTokens
+from kinformer.bridge.settings import (
+    ACTIVATIONS,
+    Config,
+    Constants,
+    Equal,
+    Keyword,
+    Keywords,
+    OneValue,
+    TargetTokens,
+    UnreadableKey,
+)
 from kinformer.bridge.tensors import Row, Stacked
 from kinformer.members.transformer import transformer
 from kinformer.nn.positions.sinusoidal import Sinusoidal
 
+
+class EvenWidth(Keyword):
+    """The width of Marian; transformers places one more sine than cosines in an odd one, unlike the member."""
+
+    def read(self, config: Config, keywords: Keywords) -> dict[str, Any]:
+        read = super().read(config, keywords)
+        if read["d"] % 2:
+            raise UnreadableKey("d_model", read["d"], "an even number")
+        return read
+
+
 SIZES = (
-    Keyword("d_model", "d"),
-    Keyword("encoder_layers", "depth"),
-    Equal("num_hidden_layers", "depth"),
-    Keyword("decoder_layers", "decoder_depth", usual=lambda keywords: keywords["depth"]),
-    Keyword("encoder_attention_heads", "heads"),
-    Equal("decoder_attention_heads", "heads"),
-    Keyword("encoder_ffn_dim", "hidden"),
-    Equal("decoder_ffn_dim", "hidden"),
+    Keyword("encoder_layers", "depth", 12),
+    Keyword("decoder_layers", "decoder_depth", 12, usual=lambda keywords: keywords["depth"]),
+    Keyword("encoder_attention_heads", "heads", 16),
+    Equal("decoder_attention_heads", "heads", 16),
+    Keyword("encoder_ffn_dim", "hidden", 4096),
+    Equal("decoder_ffn_dim", "hidden", 4096),
     Keyword("activation_function", "activation", "gelu", values=ACTIVATIONS),
     Keyword("scale_embedding", "scale", False),
     Keyword("tie_word_embeddings", "tie", True),
@@ -29,7 +50,12 @@ SIZES = (
     OneValue("is_encoder_decoder", True),
     Constants(norm="post", pattern="Full()", head_bias=True, head_dim=None),
 )
-UNREAD = frozenset({"encoder_layerdrop", "decoder_layerdrop", "classif_dropout", "output_past"})
+SIDE_ALIASES = {
+    "hidden_size": "d_model",
+    "num_attention_heads": "encoder_attention_heads",
+    "num_hidden_layers": "encoder_layers",
+}
+UNREAD = frozenset({"encoder_layerdrop", "decoder_layerdrop", "classif_dropout"})
 
 
 def _attention(ours: str, theirs: str) -> tuple[tuple[object, ...], ...]:
@@ -73,7 +99,7 @@ def sines(rows: int, width: int) -> Tensor:
     return Sinusoidal(width, layout="concat", frequencies="paper").double()(torch.arange(rows)[None])[0]
 
 
-COPIES = {f"model.{side}.embed_tokens.weight": "model.shared.weight" for side in ("encoder", "decoder")}
+TIED_NAMES = {f"model.{side}.embed_tokens.weight": "model.shared.weight" for side in ("encoder", "decoder")}
 
 FAMILIES = (
     Family(
@@ -82,6 +108,7 @@ FAMILIES = (
         transformer,
         (
             TargetTokens(begin=58100, end=0),
+            EvenWidth("d_model", "d", 1024),
             *SIZES,
             OneValue("normalize_embedding", False),
             OneValue("static_position_embeddings", True),
@@ -89,11 +116,12 @@ FAMILIES = (
             Constants(position="sines_first", embedding_norm=False),
         ),
         rules(*tensors("{n}")),
-        prefix="model.",
+        base_model_prefix="model.",
         length_key="max_position_embeddings",
+        aliases=SIDE_ALIASES,
         unread=UNREAD | {"extra_pos_embeddings", "decoder_vocab_size"},
-        fixed={r"model\.(en|de)coder\.embed_positions\.weight": sines},
-        copies=COPIES,
-        zeros=("final_logits_bias",),
+        computed_tables={r"model\.(en|de)coder\.embed_positions\.weight": sines},
+        tied_names=TIED_NAMES,
+        optional_zero_tensors=("final_logits_bias",),
     ),
 )

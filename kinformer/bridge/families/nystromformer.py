@@ -9,7 +9,16 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from kinformer.bridge.families.bert import BERT_HEAD, GELUS, HEAD, SIZES, SPARE, UNUSED, MaskToken, encoder_tensors
+from kinformer.bridge.families.bert import (
+    BERT_HEAD,
+    GELUS,
+    HEAD_PREFIXES,
+    IGNORED_TENSORS,
+    SIZES,
+    UNUSED,
+    MaskToken,
+    encoder_tensors,
+)
 from kinformer.bridge.family import Family
 from kinformer.bridge.settings import Config, Constants, Keyword, Keywords, OneValue, Setting, UnreadableKey
 from kinformer.bridge.tensors import Form, LaterRows
@@ -71,8 +80,8 @@ FAMILIES = (
             Constants(norms=None, iterations=6),
         ),
         encoder_tensors("nystromformer.", (LaterRows(UNUSED),), BERT_HEAD, (SKIP, CONV, ConvolutionKernel())),
-        prefix="nystromformer.",
-        spare=SPARE,
-        head=HEAD,
+        base_model_prefix="nystromformer.",
+        ignored_tensors=IGNORED_TENSORS,
+        head_prefixes=HEAD_PREFIXES,
     ),
 )

@@ -70,6 +70,6 @@ FAMILIES = (
             ("body.layers.{n}.layers.1.up.{p}", LAYER + "fc1.{p}"),
             ("body.layers.{n}.layers.1.down.{p}", LAYER + "fc2.{p}"),
         ),
-        prefix="model.",
+        base_model_prefix="model.",
     ),
 )

@@ -114,10 +114,16 @@ FAMILIES = (
             OneValue("forced_bos_token_id", None),
         ),
         rules(*_tensors()),
-        unread=frozenset({"dropout_rate", "n_positions", "output_past"}),
+        aliases={
+            "hidden_size": "d_model",
+            "num_attention_heads": "num_heads",
+            "num_hidden_layers": "num_layers",
+            "head_dim": "d_kv",
+        },
+        unread=frozenset({"dropout_rate", "n_positions"}),  # positions have no end
         # biases of distances between two sequences, which old versions wrote and none reads
-        spare=(r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",),
-        copies={
+        ignored_tensors=(r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",),
+        tied_names={
             f"{name}.weight": "shared.weight" for name in ("encoder.embed_tokens", "decoder.embed_tokens", "lm_head")
         },
     ),
