@@ -1,4 +1,4 @@
-"""HubModel: models of kinformer on the Hugging Face hub, through the mixin of huggingface_hub."""
+"""HubModel: models of kinformer on the Hugging Face Hub, through the mixin of huggingface_hub."""
 
 import os
 from pathlib import Path
@@ -14,11 +14,14 @@ from kinformer.checkpoint.atomic_files import write
 try:
     from huggingface_hub import PyTorchModelHubMixin
 except ImportError as error:
-    raise ImportError("the hub needs the package huggingface-hub; pip install 'kinformer[hf]'") from error
+    raise ImportError(
+        "HubModel needs the package huggingface_hub, which is not installed; run `pip install '.[hf]'` in kinformer's "
+        "folder"
+    ) from error
 
 
 class HubModel(PyTorchModelHubMixin, library_name="kinformer", tags=["kinformer"]):
-    """A model as an entry of the Hugging Face hub: `HubModel(model).push_to_hub("ORG/NAME")`.
+    """A model as an entry of the Hugging Face Hub: `HubModel(model).push_to_hub("ORG/NAME")`.
 
     `HubModel.from_pretrained("ORG/NAME")` returns the model itself, as `load` does for a folder. The entry has the
     files of `save(model, folder, format="hf")` and a model card, so transformers loads it too. A model has the
@@ -40,7 +43,7 @@ class HubModel(PyTorchModelHubMixin, library_name="kinformer", tags=["kinformer"
 
     @classmethod
     def _from_pretrained(cls, *, model_id: str, revision: str | None, **options: Any) -> Any:
-        """Return the model of a folder, or of an entry of the hub, as `load` does for hf:ORG/NAME."""
+        """Return the model of a folder, or of an entry of the Hub, as `load` does for hf:ORG/NAME."""
         if os.path.isdir(model_id):
             return load(model_id)
         return load(f"hf:{model_id}" if revision is None else f"hf:{model_id}@{revision}")
