@@ -10,7 +10,7 @@ from kinformer.bridge.family import NoFamily, native
 from kinformer.bridge.hf_tokenizer import TokenizerFiles, tokenizer_files
 from kinformer.checkpoint.atomic_files import write_together
 from kinformer.checkpoint.checkpoint import config_of, format_model, member_record
-from kinformer.checkpoint.model_files import CONFIG, WEIGHTS
+from kinformer.checkpoint.model_files import CONFIG, GENERATION_CONFIG, INDEX, SHARDS, TOKENIZER_FILES, WEIGHTS
 from kinformer.checkpoint.weights_file import format_weights, tensors_of
 from kinformer.core.model import display_name
 from kinformer.decoding.generate import end_tokens
@@ -23,10 +23,8 @@ CLASSES = {  # by the kind of data that a model reads: the class that wraps it, 
     "labelled": ("KinformerForSequenceClassification", "AutoModelForSequenceClassification"),
 }
 
-OPTIONAL = (  # files that not every model has; those of another model would be read with this one
-    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"),
-    *("generation_config.json", "model.safetensors.index.json", "model-?????-of-?????.safetensors", f"{CODE}.py"),
-)
+# files that not every model has; those of another model would be read with this one
+OPTIONAL = (*TOKENIZER_FILES, GENERATION_CONFIG, INDEX, SHARDS, f"{CODE}.py")
 OTHER = ("", "AutoModel")  # of a model of other data that a class of transformers computes
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from kinformer.bridge.family import Family, family_of
 from kinformer.bridge.hf_tokenizer import is_byte_tokenizer
-from kinformer.checkpoint.model_files import CONFIG, WEIGHTS, CheckpointError, is_foreign, read_config
+from kinformer.checkpoint.model_files import CONFIG, INDEX, PICKLES, WEIGHTS, CheckpointError, is_foreign, read_config
 from kinformer.checkpoint.special_tokens import SpecialTokens, read_special_tokens
 from kinformer.checkpoint.tokenizer import BYTES, Tokenizer
 from kinformer.checkpoint.tokenizer_choice import folder_tokenizer
@@ -17,11 +17,9 @@ from kinformer.checkpoint.weights_file import load_tensors, read_tensors
 from kinformer.core.quote import quote, shorten
 from kinformer.core.uninitialised import Uninitialised
 
-INDEX = "model.safetensors.index.json"  # names the file of each tensor, where there are several
 TARGET_KEYS = ("decoder_start_token_id", "eos_token_id", "forced_bos_token_id", "bad_words_ids")
 # of numbers that are no numbers, or too large for the memory
 FAULTS = (ValueError, TypeError, ArithmeticError, AttributeError, LookupError, RuntimeError, MemoryError)
-PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 
 
 def is_hf_folder(folder: Path) -> bool:
