@@ -95,7 +95,7 @@ def write(path: Path, model: Any, kind: str, quantised: bool = False, pre: str =
 
 @pytest.mark.parametrize(("kind", "quantised"), [("llama", True), ("qwen2", False)])
 def test_logits_and_tokenizer(kind: str, quantised: bool, tmp_path: Path) -> None:
-    theirs, path = peer(kind), tmp_path / "model.gguf"
+    theirs, path = peer(kind), tmp_path / "model.GGUF"
     write(path, theirs, kind, quantised)
     ours = kf.load(path)
     tokens = torch.randint(0, len(TOKENS), (2, 17))

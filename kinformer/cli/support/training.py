@@ -252,7 +252,7 @@ def fit_to_weights(choice: MemberChoice, job: Job, folder: Path | None) -> tuple
     read.
     """
     with from_user(ValueError, OSError):
-        if folder is not None and (folder.suffix == ".gguf" or is_hf_folder(folder)):
+        if folder is not None and (folder.suffix.lower() == ".gguf" or is_hf_folder(folder)):
             record = load(folder).member
             if record.name == name_of(choice.function):  # its config says what the command line leaves out
                 choice = replace(choice, keywords={**record.keywords, **choice.keywords})
