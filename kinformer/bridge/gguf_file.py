@@ -9,10 +9,10 @@ from torch import Tensor
 
 from kinformer.bridge.family import family_of
 from kinformer.bridge.gguf_tokenizer import gguf_special_tokens, gguf_tokenizer
-from kinformer.bridge.hf_folder import build, set_tokenizer
+from kinformer.bridge.hf_folder import FAULTS, build, set_tokenizer
 from kinformer.checkpoint.model_files import CheckpointError
 from kinformer.core.missing_path import missing_path
-from kinformer.core.quote import quote
+from kinformer.core.quote import quote, shorten
 
 KEYS = {  # keys of GGUF after the name of the architecture, and of transformers
     "block_count": "num_hidden_layers",
@@ -44,6 +44,7 @@ TENSORS = {  # names of GGUF and of transformers, without ".weight" and ".bias"
     "ffn_down": "mlp.down_proj",
 }
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
+ORIGINAL = "Give the original folder of transformers"
 
 
 def load_gguf(path: Path) -> Any:
@@ -61,7 +62,7 @@ def load_gguf(path: Path) -> Any:
         from gguf import GGUFReader, quants
     except ImportError as error:
         raise ImportError(
-            f"{path} needs the package gguf, which is not installed; pip install 'kinformer[hf]'"
+            f"{path} needs the package gguf, which is not installed; run `pip install '.[hf]'` in kinformer's folder"
         ) from error
     if not path.is_file():
         raise FileNotFoundError(missing_path(path))
@@ -78,15 +79,18 @@ def load_gguf(path: Path) -> Any:
                 numbers = quants.dequantize(part.data, part.tensor_type)
             except NotImplementedError as error:
                 raise CheckpointError(
-                    f"{part.name} is quantised as {part.tensor_type.name}, which the package gguf cannot read"
+                    f"{part.name} is quantised as {part.tensor_type.name}, which the package gguf cannot read. "
+                    f"{ORIGINAL}"
                 ) from error
             weights[part.name] = torch.from_numpy(numbers.copy())
         config["tie_word_embeddings"] = "output.weight" not in weights
         model = build(family_of(config["model_type"]), config, _renamed(weights, config))
+        set_tokenizer(model, gguf_tokenizer(facts, path), gguf_special_tokens(facts))
     except CheckpointError as error:
         raise CheckpointError(f"{path}: {error}") from error
-    tokenizer = gguf_tokenizer(facts, path)
-    set_tokenizer(model, tokenizer, gguf_special_tokens(facts))
+    except FAULTS as error:  # keys and names of tensors may have any value
+        reason = shorten(f"{type(error).__name__}: {error}", 200)
+        raise CheckpointError(f"{path} is damaged, or of an unknown form: {reason}. {ORIGINAL}") from error
     return model
 
 
@@ -95,14 +99,15 @@ def _config(facts: Mapping[str, Any]) -> dict[str, Any]:
     kind = facts.get("general.architecture")
     if kind not in ARCHITECTURES:
         raise CheckpointError(
-            f"the architecture {quote(kind)} is not read from GGUF, only {', '.join(ARCHITECTURES)}; give the folder "
-            "of the original model"
+            f"the architecture {quote(kind)} is not read from GGUF, only {', '.join(ARCHITECTURES)}. {ORIGINAL}"
         )
     own = {name.removeprefix(f"{kind}."): value for name, value in facts.items() if name.startswith(f"{kind}.")}
     width = own.get("attention.key_length", own.get("embedding_length", 0) // own.get("attention.head_count", 1))
     for name, value in own.items():
         if name not in KEYS and not (name in REPEATED and value == width):
-            raise CheckpointError(f"the file has {kind}.{name}={quote(value)}, which kinformer does not read")
+            raise CheckpointError(
+                f"the file has {kind}.{name}={quote(value)}, which kinformer does not read. {ORIGINAL}"
+            )
     config: dict[str, Any] = {theirs: own[name] for name, theirs in KEYS.items() if name in own}
     config.setdefault("vocab_size", len(facts.get("tokenizer.ggml.tokens", ())))
     config.setdefault("num_key_value_heads", config.get("num_attention_heads"))
@@ -118,7 +123,7 @@ def _renamed(weights: Mapping[str, Tensor], config: Mapping[str, Any]) -> dict[s
     for name, tensor in weights.items():
         *block, part, kind = name.split(".")
         if part not in TENSORS:
-            raise CheckpointError(f"the file has the tensor {name}, which kinformer does not read")
+            raise CheckpointError(f"the file has the tensor {name}, which kinformer does not read. {ORIGINAL}")
         if config["model_type"] == "llama" and part in ("attn_q", "attn_k"):
             pairs = tensor.unflatten(0, (-1, config["head_dim"] // 2, 2))
             tensor = pairs.transpose(1, 2).reshape(tensor.shape)

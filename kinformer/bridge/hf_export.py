@@ -12,8 +12,7 @@ from kinformer.bridge.family import UNREAD, Family, NoFamily, native
 from kinformer.bridge.hf_tokenizer import TokenizerFiles, tokenizer_files
 from kinformer.checkpoint.atomic_files import write_together
 from kinformer.checkpoint.checkpoint import config_of, format_model, member_record
-from kinformer.checkpoint.model_files import CONFIG, WEIGHTS
-from kinformer.checkpoint.tokenizer_choice import VOCABULARIES
+from kinformer.checkpoint.model_files import CONFIG, GENERATION_CONFIG, INDEX, SHARDS, TOKENIZER_FILES, WEIGHTS
 from kinformer.checkpoint.weights_file import ITS_CONFIG, format_weights, tensors_of
 from kinformer.core.model import display_name
 from kinformer.decoding.generate import end_tokens
@@ -26,11 +25,8 @@ CLASSES = {  # by the kind of data that a model reads: the class that wraps it, 
     "labelled": ("KinformerForSequenceClassification", "AutoModelForSequenceClassification"),
 }
 
-OPTIONAL = (  # files that not every model has; those of another model would be read with this one
-    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"),
-    *("added_tokens.json", "merges.txt", *VOCABULARIES),
-    *("generation_config.json", "model.safetensors.index.json", "model-?????-of-?????.safetensors", f"{CODE}.py"),
-)
+# files that not every model has; those of another model would be read with this one
+OPTIONAL = (*TOKENIZER_FILES, GENERATION_CONFIG, INDEX, SHARDS, f"{CODE}.py")
 NO_WRAPPER = ("", "AutoModel")  # for models of other data, which only a class of transformers itself can compute
 
 

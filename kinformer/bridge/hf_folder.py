@@ -11,7 +11,7 @@ from torch import Tensor
 from kinformer.bridge.family import FLOATS, Family, family_of
 from kinformer.bridge.hf_tokenizer import is_byte_tokenizer
 from kinformer.bridge.settings import UnreadableKey
-from kinformer.checkpoint.model_files import CONFIG, WEIGHTS, CheckpointError, is_foreign, read_config
+from kinformer.checkpoint.model_files import CONFIG, INDEX, PICKLES, WEIGHTS, CheckpointError, is_foreign, read_config
 from kinformer.checkpoint.special_tokens import SpecialTokens, read_special_tokens
 from kinformer.checkpoint.tokenizer import BYTES, Tokenizer
 from kinformer.checkpoint.tokenizer_choice import folder_tokenizer
@@ -21,11 +21,9 @@ from kinformer.core.quote import quote, shorten
 from kinformer.core.uninitialised import Uninitialised
 from kinformer.core.warn import warn
 
-INDEX = "model.safetensors.index.json"  # names the file of each tensor, where there are several
 TARGET_KEYS = ("decoder_start_token_id", "eos_token_id", "forced_bos_token_id", "bad_words_ids")
 # errors raised by wrong types or sizes in the config
 FAULTS = (ValueError, TypeError, ArithmeticError, AttributeError, LookupError, RuntimeError, MemoryError)
-PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 
 
 def is_hf_folder(folder: Path) -> bool:

@@ -3,8 +3,8 @@
 import json
 from typing import Any, NamedTuple
 
-from kinformer.checkpoint.model_files import TOKENIZER
-from kinformer.checkpoint.tokenizer import BYTE_LETTERS, Tokenizer
+from kinformer.checkpoint.model_files import SPECIAL_TOKENS_MAP, TOKENIZER, TOKENIZER_CONFIG
+from kinformer.checkpoint.tokenizer import BYTE_LETTERS, BYTES, Tokenizer
 from kinformer.checkpoint.unknown_tokenizer import UnknownTokenizer, own_tokenizer
 from kinformer.core.from_json import from_json
 
@@ -45,13 +45,13 @@ def byte_tokenizer() -> str:
 
 
 def is_byte_tokenizer(tokenizer: Tokenizer) -> bool:
-    """Return whether the ids of a tokenizer are the bytes of a text, as with `byte_tokenizer`.
+    """Return whether a tokenizer equals `byte_tokenizer` and has no ends and no chat template.
 
     tokenizer: the tokenizer.
     """
-    settings = from_json(tokenizer.text)
-    model = settings.get("model", {})
-    return not settings.get("normalizer") and not model.get("merges") and model.get("vocab") == _letters()
+    if tokenizer.size != BYTES or tokenizer.ends or tokenizer.special.chat_template is not None:
+        return False
+    return bool(tokenizer.backend.to_str() == Tokenizer(byte_tokenizer()).backend.to_str())
 
 
 def tokenizer_files(model: Any) -> TokenizerFiles:
@@ -87,7 +87,7 @@ def tokenizer_files(model: Any) -> TokenizerFiles:
     if tokenizer is not None and tokenizer.special.chat_template is not None:
         config["chat_template"] = tokenizer.special.chat_template
     known = {role: name for role, name in special.items() if name is not None}
-    files = {TOKENIZER: text, "tokenizer_config.json": _json(config), "special_tokens_map.json": _json(known)}
+    files = {TOKENIZER: text, TOKENIZER_CONFIG: _json(config), SPECIAL_TOKENS_MAP: _json(known)}
     named_ids = {f"{role}_id": added[name] for role, name in known.items() if name in added} | named_ids
     return TokenizerFiles({name: content.encode() for name, content in files.items()}, named_ids)
 

@@ -14,7 +14,10 @@ from kinformer.core.quote import shorten
 try:
     from huggingface_hub import PyTorchModelHubMixin
 except ImportError as error:
-    raise ImportError("the Hub needs the package huggingface-hub; pip install 'kinformer[hf]'") from error
+    raise ImportError(
+        "HubModel needs the package huggingface_hub, which is not installed; run `pip install '.[hf]'` in kinformer's "
+        "folder"
+    ) from error
 
 
 class HubModel(PyTorchModelHubMixin, library_name="kinformer", tags=["kinformer"]):

@@ -29,11 +29,12 @@ def render_chat(template: str, messages: Iterable[Mapping[str, Any]], variables:
     if tuple(int(part) for part in version("jinja2").split(".")[:3] if part.isdecimal()) < SAFE:
         raise ImportError("a chat needs jinja2 3.1.6 or later, whose sandbox is safe; pip install -U jinja2")
     try:
+        # apply_chat_template leaves out empty fields too, which some templates would write as "None"
         rows = [{key: value for key, value in message.items() if value is not None} for message in messages]
         plain = json.loads(json.dumps({"messages": rows, "tools": None, "documents": None, **variables}))
     except (TypeError, ValueError, AttributeError) as error:
         raise ValueError(
-            f'the messages are no chat: {error}. Give dicts of JSON, such as {{"role": "user", "content": TEXT}}'
+            f'cannot format the chat: expected a list of dicts such as {{"role": "user", "content": "Hello"}}: {error}'
         ) from error
     if not rows:
         raise ValueError("the chat is empty: got 0 messages, expected 1 or more")
@@ -46,7 +47,7 @@ def render_chat(template: str, messages: Iterable[Mapping[str, Any]], variables:
     try:
         return sandbox.from_string(template).render(plain)
     except Exception as error:  # a template raises what its own faults lead to
-        raise ValueError(f"the chat template refuses {quote(rows)}: {shorten(str(error))}") from error
+        raise ValueError(f"the chat template failed on {quote(rows)}: {shorten(str(error))}") from error
 
 
 class Generation(Extension):

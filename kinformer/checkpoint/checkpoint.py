@@ -28,7 +28,7 @@ from kinformer.checkpoint.model_files import (
     is_foreign,
     read_config,
 )
-from kinformer.checkpoint.own_config import BYTES, EDITION, UNKNOWN, read_own_config
+from kinformer.checkpoint.own_config import EDITION, NO_TOKENIZER, UNKNOWN, read_own_config
 from kinformer.checkpoint.special_tokens import read_special_tokens
 from kinformer.checkpoint.tokenizer import NO_SPECIAL, Tokenizer
 from kinformer.checkpoint.unknown_tokenizer import UnknownTokenizer, own_tokenizer
@@ -188,7 +188,7 @@ def _config(record: MemberRecord) -> dict[str, Any]:
 def _training_facts(model: Any, tokenizer: Tokenizer | None) -> dict[str, Any]:
     """Return the facts of the training that a model stores: row length, data, labels, columns and metric."""
     metric, columns = getattr(model, "metric", None), getattr(model, "columns", None)
-    entry = BYTES if tokenizer is None else UNKNOWN if isinstance(tokenizer, UnknownTokenizer) else TOKENIZER
+    entry = NO_TOKENIZER if tokenizer is None else UNKNOWN if isinstance(tokenizer, UnknownTokenizer) else TOKENIZER
     return {
         "tokenizer": entry,
         **({"tokenizer_sha256": tokenizer.sha256} if entry == TOKENIZER and tokenizer is not None else {}),
@@ -205,7 +205,7 @@ def _training_facts(model: Any, tokenizer: Tokenizer | None) -> dict[str, Any]:
 def _identity_hash(config: Mapping[str, Any]) -> str:
     """Return a hash of member, keywords and tokenizer, stored with the weights so that two saves cannot be mixed up."""
     identity = [config["member"], config["keywords"]]
-    if config["tokenizer"] != BYTES:
+    if config["tokenizer"] != NO_TOKENIZER:
         identity.append(config.get("tokenizer_sha256"))
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
 

@@ -5,6 +5,7 @@ them; `checkpoint/checkpoint.py` describes their content.
 """
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,19 @@ from kinformer.core.from_json import from_json
 from kinformer.core.missing_path import missing_path
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
+# the other names of transformers; a name with a star is a pattern
+INDEX, SHARDS = f"{WEIGHTS}.index.json", "model-*-of-*.safetensors"  # the file of each tensor, if there are several
+PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")  # weights that are never opened
+TOKENIZER_CONFIG, SPECIAL_TOKENS_MAP = "tokenizer_config.json", "special_tokens_map.json"
+CHAT_TEMPLATE, GENERATION_CONFIG = "chat_template.jinja", "generation_config.json"
+VOCABULARIES = ("vocab.txt", "vocab.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
+TOKENIZER_FILES = (
+    *(TOKENIZER, TOKENIZER_CONFIG, SPECIAL_TOKENS_MAP, "added_tokens.json", CHAT_TEMPLATE),
+    *(*VOCABULARIES, "merges.txt"),
+)
 METRICS = "metrics.jsonl"  # the numbers of the training, in the folder of a run
 BEST = "best"  # subfolder of a run with the best model
+HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")  # ORG/NAME
 NAMED, DEEPEST = 6, 3  # runs that a message names; levels of folders in which it looks for them
 
 
@@ -39,7 +51,9 @@ def contents(path: Path) -> bytes:
             advice = f"; give {folder.parent}"
         raise NotADirectoryError(f"{folder} is a file, but a model is a folder{advice}")
     if not folder.is_dir():
-        raise FileNotFoundError(missing_path(folder))
+        is_hub_name = HUB_NAME.fullmatch(str(folder)) and not folder.parent.is_dir()
+        advice = f"for a model of the Hugging Face Hub write hf:{folder}" if is_hub_name else ""
+        raise FileNotFoundError(missing_path(folder, advice))
     if not path.is_file():
         runs = "" if (folder / CONFIG).is_file() else _describe_runs(folder)
         raise FileNotFoundError(runs or f"{folder} is not a model: it has no {path.name}")

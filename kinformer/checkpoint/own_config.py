@@ -7,7 +7,7 @@ from typing import Any
 from kinformer.checkpoint.model_files import TOKENIZER, CheckpointError, is_foreign, read_config
 from kinformer.core.model import ColumnScales, Metric
 
-BYTES = "bytes"  # config entry for models without a tokenizer
+NO_TOKENIZER = "bytes"  # config entry for models without a tokenizer
 UNKNOWN = "unknown"  # config entry for models that were trained on token ids alone
 LONGEST = 2**40  # upper limit of trained_length
 EDITION = 2  # version of the checkpoint format; the first had no number
@@ -58,7 +58,7 @@ def read_own_config(path: Path) -> dict[str, Any]:
             f"{path} is damaged: got columns={config['columns']!r:.40}, expected lists of equal length of {fields}. "
             "Put a copy of the file there."
         )
-    if config["tokenizer"] not in (names := (BYTES, TOKENIZER, UNKNOWN)):
+    if config["tokenizer"] not in (names := (NO_TOKENIZER, TOKENIZER, UNKNOWN)):
         raise CheckpointError(
             f"{path} has an unknown tokenizer: got {config['tokenizer']!r}, expected {', '.join(map(repr, names))}"
         )

@@ -1,22 +1,28 @@
-"""SpecialTokens: facts on a tokenizer beside its tokenizer.json, such as the end of a text."""
+"""SpecialTokens: special tokens and chat template, from the files next to tokenizer.json."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kinformer.checkpoint.model_files import CONFIG, CheckpointError, read_config
+from kinformer.checkpoint.model_files import (
+    CHAT_TEMPLATE,
+    CONFIG,
+    GENERATION_CONFIG,
+    SPECIAL_TOKENS_MAP,
+    TOKENIZER_CONFIG,
+    CheckpointError,
+    read_config,
+)
 from kinformer.core.quote import quote
 
 TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-SETTINGS, OLD_SETTINGS, GENERATION = "tokenizer_config.json", "special_tokens_map.json", "generation_config.json"
-TEMPLATE = "chat_template.jinja"
 
 
 class SpecialTokens(NamedTuple):
     """The special tokens of a tokenizer, and the template of its chats.
 
     names: text of each special token, by the names of transformers: "bos_token", "eos_token", "mask_token".
-    ends: ids of the tokens that end a generated text; empty if only the name "eos_token" says it.
+    ends: ids of the tokens that end a generated text; empty if only names["eos_token"] defines the end.
     chat_template: Jinja template that writes the messages of a chat as one text; None if there is none.
     """
 
@@ -66,29 +72,28 @@ def read_special_tokens(folder: Path) -> SpecialTokens:
     if "member" in config:
         entry = config.get("special_tokens")
         return SpecialTokens() if entry is None else SpecialTokens.of_json(entry, folder / CONFIG)
-    settings, generation = _read(folder / SETTINGS), _read(folder / GENERATION)
+    settings, generation = _read(folder / TOKENIZER_CONFIG), _read(folder / GENERATION_CONFIG)
     names = {}
-    for name, token in {**_read(folder / OLD_SETTINGS), **settings}.items():
+    for name, token in {**_read(folder / SPECIAL_TOKENS_MAP), **settings}.items():
         text = token.get("content") if isinstance(token, dict) else token
         if name in TOKENS and isinstance(text, str):
             names[name] = text
     ends = generation.get("eos_token_id", config.get("eos_token_id"))
     ends = [token for token in (ends if isinstance(ends, list) else [ends]) if type(token) is int]
     template = settings.get("chat_template")
-    if (folder / TEMPLATE).is_file():
-        template = (folder / TEMPLATE).read_text(encoding="utf-8", errors="replace")
-    return _encodable(SpecialTokens(names, tuple(ends), _default_template(template)), folder / SETTINGS)
+    if (folder / CHAT_TEMPLATE).is_file():
+        template = (folder / CHAT_TEMPLATE).read_text(encoding="utf-8", errors="replace")
+    return _encodable(SpecialTokens(names, tuple(ends), _default_template(template)), folder / TOKENIZER_CONFIG)
 
 
 def _encodable(special: SpecialTokens, path: Path) -> SpecialTokens:
-    """Return special tokens; raise CheckpointError, with the name of their file, for texts that UTF-8 cannot hold."""
+    """Return special tokens; CheckpointError for texts that UTF-8 cannot hold."""
     for text in (*special.names.values(), special.chat_template or ""):
         try:
             text.encode()
         except UnicodeEncodeError as error:
             raise CheckpointError(
-                f"{path} is damaged: got {quote(text)}, which has half a character at {error.start}, expected a text "
-                "that UTF-8 can hold. Put a copy of the file there"
+                f"{path} is damaged: {quote(text)} has a lone surrogate at character {error.start}. Restore the file"
             ) from error
     return special
 

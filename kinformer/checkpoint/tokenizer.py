@@ -79,8 +79,8 @@ class Encoding(NamedTuple):
 class Tokenizer:
     """Tokenizer of the package `tokenizers`, created from JSON at its first use.
 
-    A model can therefore be loaded without the package. Each text is tokenized completely, independently and always in
-    the same way: truncation, padding and the dropout of merges are switched off.
+    A model that kinformer saved can therefore be loaded without the package. Each text is tokenized completely,
+    independently and always in the same way: truncation, padding and the dropout of merges are switched off.
 
     text: JSON of the tokenizer.
     place: name of the tokenizer in messages.
@@ -159,7 +159,7 @@ class Tokenizer:
         Errors: ValueError without a chat template, and for messages that it refuses. ImportError for an old Jinja.
         """
         if self.special.chat_template is None:
-            raise ValueError(f"{self.place} has no chat template, so its model was trained on no chats. Give a text")
+            raise ValueError(f"cannot format a chat: {self.place} has no chat template. Give a plain prompt")
         usual = {"add_generation_prompt": True, **self.special.names}
         return render_chat(self.special.chat_template, messages, usual | variables)
 
@@ -385,6 +385,7 @@ def tokenizers_package() -> Any:
         import tokenizers
     except ImportError as error:
         raise ImportError(
-            "a tokenizer needs the package tokenizers, which is not installed; pip install 'kinformer[tokenizers]'"
+            "a tokenizer needs the package tokenizers, which is not installed; run `pip install '.[tokenizers]'` in "
+            "kinformer's folder"
         ) from error
     return tokenizers

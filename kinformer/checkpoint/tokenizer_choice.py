@@ -1,12 +1,13 @@
 """Choice of a tokenizer by a text such as "bytes", "bpe:4096" or the path of a tokenizer.json."""
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from kinformer.checkpoint.decompress import text as opened
 from kinformer.checkpoint.hub import hf_path
-from kinformer.checkpoint.model_files import TOKENIZER
+from kinformer.checkpoint.model_files import TOKENIZER, VOCABULARIES
 from kinformer.checkpoint.special_tokens import SpecialTokens, read_special_tokens
 from kinformer.checkpoint.tokenizer import NO_SPECIAL, Tokenizer, tokenizers_package
 from kinformer.core.from_json import from_json
@@ -15,7 +16,6 @@ from kinformer.core.warn import warn
 
 BPE = "tokenizer=bpe:4096"
 LEAST = 257  # a byte-level vocabulary has all 256 bytes and at least one merge
-VOCABULARIES = ("vocab.txt", "vocab.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
 
 
 def parse_tokenizer(text: str | Tokenizer) -> Tokenizer | int | None:
@@ -43,11 +43,13 @@ def parse_tokenizer(text: str | Tokenizer) -> Tokenizer | int | None:
             raise ValueError(f"tokenizer={text}: a byte-level BPE has at least {LEAST} tokens; write bpe:4096")
         tokenizers_package()
         return int(size)
-    path = hf_path(text, weights=False).expanduser()
+    path = Path(os.path.expanduser(hf_path(text, weights=False)))  # keeps ~NAME of an unknown user
     if path.is_dir() and (tokenizer := folder_tokenizer(path)) is not None:
         return tokenizer
     if not path.is_file():
-        raise FileNotFoundError(f"there is no tokenizer {text}; give bytes, bpe:4096 or the path of a tokenizer.json")
+        raise FileNotFoundError(
+            f"there is no tokenizer {text}; give bytes, bpe:4096, the path of a tokenizer.json or hf:ORG/NAME"
+        )
     return read_tokenizer(path)
 
 
@@ -95,7 +97,8 @@ def folder_tokenizer(folder: Path) -> Tokenizer | None:
         given = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True, use_fast=True)
         text = given.backend_tokenizer.to_str()
     except Exception as error:  # the packages raise what a file leads to
-        reason = "kinformer[hf] is not installed" if isinstance(error, ImportError) else shorten(str(error))
+        first_line = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        reason = shorten(first_line.strip(), 160)
         warn(f"{folder / vocabulary} cannot be converted to a {TOKENIZER} ({reason}); give a folder with {TOKENIZER}")
         return None
     special = read_special_tokens(folder)

@@ -1,4 +1,4 @@
-"""UnknownTokenizer: stands for the tokenizer of token ids until somebody gives the real one."""
+"""UnknownTokenizer: placeholder for a model whose tokenizer is unknown."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn

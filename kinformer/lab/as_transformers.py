@@ -282,8 +282,8 @@ def _output_class(name: str) -> Any:
         from transformers import modeling_outputs
     except ImportError as error:
         raise ImportError(
-            "the output of a call with input_ids needs the package transformers, which is not installed: pip install "
-            "'kinformer[hf]'. Without it, call model.logits(tokens).y, with -1 at padding"
+            "the output of a call with input_ids needs the package transformers, which is not installed: run `pip "
+            "install '.[hf]'` in kinformer's folder. Without it, call model.logits(tokens).y, with -1 at padding"
         ) from error
     base = getattr(modeling_outputs, name)
     return make_dataclass(

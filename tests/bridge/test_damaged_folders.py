@@ -145,12 +145,12 @@ def test_ends_of_our_own_config_outside_of_the_vocabulary_end_nothing() -> None:
 def test_texts_that_utf8_cannot_hold_are_refused(name: str, content: dict[str, Any], tmp_path: Path) -> None:
     peer("llama").save_pretrained(tmp_path)
     (tmp_path / name).write_text(json.dumps(content))
-    assert "half a character" in refusal(tmp_path)
+    assert "has a lone surrogate at character" in refusal(tmp_path)
 
 
 def test_our_own_texts_that_utf8_cannot_hold_are_refused(tmp_path: Path) -> None:
     entry = {"names": {}, "ends": [], "chat_template": "\ud800"}
-    with pytest.raises(CheckpointError, match="half a character at 0"):
+    with pytest.raises(CheckpointError, match="has a lone surrogate at character 0. Restore the file"):
         SpecialTokens.of_json(entry, tmp_path / "config.json")
 
 

@@ -1,5 +1,6 @@
 """GGUF files: equal logits with the dequantised weights in transformers, the tokenizer, and what is refused."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ def write(path: Path, model: Any, kind: str, quantised: bool = False, pre: str =
 
 @pytest.mark.parametrize(("kind", "quantised"), [("llama", True), ("qwen2", False)])
 def test_logits_and_tokenizer(kind: str, quantised: bool, tmp_path: Path) -> None:
-    theirs, path = peer(kind), tmp_path / "model.gguf"
+    theirs, path = peer(kind), tmp_path / "model.GGUF"
     write(path, theirs, kind, quantised)
     ours = kf.load(path)
     tokens = torch.randint(0, len(TOKENS), (2, 17))
@@ -122,8 +123,50 @@ def test_damaged_and_unknown_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="is damaged or no GGUF file"):
         kf.load(path)
     write(path, peer("llama"), "llama", rope__scaling__factor=2.0)
-    with pytest.raises(CheckpointError, match=r"has llama.rope.scaling.factor=2.0, which kinformer does not read"):
+    with pytest.raises(
+        CheckpointError, match=r"has llama.rope.scaling.factor=2.0, which kinformer does not read. Give"
+    ):
         kf.load(path)
     write(path, peer("llama"), "mamba")
     with pytest.raises(CheckpointError, match="architecture 'mamba' is not read from GGUF, only llama, qwen2"):
         kf.load(path)
+
+
+def renamed(old: str, new: str) -> Callable[..., tuple[Any, ...]]:
+    return lambda name, *rest: (new if name == old else name, *rest)
+
+
+@pytest.mark.parametrize(
+    ("method", "change", "message"),
+    [
+        ("add_head_count", lambda heads: (0,), "ZeroDivisionError"),
+        ("add_head_count", lambda heads: (3,), ""),
+        ("add_head_count", lambda heads: ([heads, heads],), "TypeError"),
+        ("add_token_merges", lambda merges: None, "KeyError: 'tokenizer.ggml.merges'"),
+        ("add_token_merges", lambda merges: (["q zz"],), "`zz` out of vocabulary"),
+        ("add_token_types", lambda types: (types[:-1],), "zip"),
+        ("add_tensor", renamed("blk.0.attn_q.weight", "x.attn_q.weight"), "IndexError"),
+        ("add_tensor", renamed("token_embd.weight", "token_embd"), "ValueError"),
+    ],
+)
+def test_unusual_files_are_refused_in_one_line(
+    method: str,
+    change: Callable[..., tuple[Any, ...] | None],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = getattr(GGUFWriter, method)
+
+    def add(file: GGUFWriter, *arguments: Any, **keywords: Any) -> None:
+        if (changed := change(*arguments)) is not None:
+            real(file, *changed, **keywords)
+
+    monkeypatch.setattr(GGUFWriter, method, add)
+    path = tmp_path / "model.GGUF"
+    write(path, peer("llama"), "llama")
+    with pytest.raises(CheckpointError) as error:
+        kf.load(path)
+    text = str(error.value)
+    assert text.startswith(f"{path} is damaged, or of an unknown form: ") and message in text and "\n" not in text
+    assert text.endswith("Give the original folder of transformers")

@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 import kinformer as kf
 from kinformer.bridge.gguf_tokenizer import gguf_tokenizer
+from kinformer.bridge.hf_tokenizer import byte_tokenizer
 from kinformer.checkpoint.model_files import CheckpointError
 from kinformer.checkpoint.tokenizer_choice import parse_tokenizer
 from kinformer.cli.__main__ import run
+from kinformer.decoding.generate import end_tokens
 from tests.bridge.test_hf_folder import changed
 
 MARKS = ["<s>", "</s>", "<|im_start|>", "<|im_end|>", "[INST]", "[/INST]"]
@@ -103,6 +105,14 @@ def test_a_chat_is_that_of_transformers_also_after_saving(template: str, tmp_pat
         assert tokenizer.chat(TALK, **plain) == theirs.apply_chat_template(TALK, tokenize=False, **plain)
 
 
+def test_an_empty_field_of_a_message_is_left_out_as_in_transformers(tmp_path: Path) -> None:
+    template = "{% for m in messages %}{{ m.role }}{{ m.content is defined }}{{ m.content }}{% endfor %}"
+    theirs = transformers.AutoTokenizer.from_pretrained(folder_with(tmp_path, template))
+    messages: list[dict[str, Any]] = [{"role": "assistant", "content": None, "tool_calls": []}]
+    text = kf.load(tmp_path).tokenizer.chat(messages)
+    assert text == theirs.apply_chat_template(messages, tokenize=False) == "assistantFalse"
+
+
 def test_a_template_in_its_own_file_or_a_list_is_read(tmp_path: Path) -> None:
     folder_with(tmp_path, CHATML)
     want = kf.load(tmp_path).tokenizer.chat(TALK)
@@ -130,10 +140,10 @@ def test_a_template_in_its_own_file_or_a_list_is_read(tmp_path: Path) -> None:
 )
 def test_a_template_cannot_run_code_and_its_faults_are_one_line(template: str, message: str, tmp_path: Path) -> None:
     tokenizer = kf.load(folder_with(tmp_path, template)).tokenizer
-    with pytest.raises(ValueError, match=message) as error:
+    with pytest.raises(ValueError, match=f"the chat template failed on .*({message})") as error:
         tokenizer.chat([{"role": "assistant", "content": "a"}])
     assert "\n" not in str(error.value)
-    with pytest.raises(ValueError, match="the messages are no chat"):
+    with pytest.raises(ValueError, match="cannot format the chat: expected a list of dicts such as"):
         tokenizer.chat([{"role": object()}])
     with pytest.raises(ValueError, match="the chat is empty"):
         tokenizer.chat([])
@@ -183,7 +193,7 @@ def test_a_question_is_answered_by_the_template(tmp_path: Path, capsys: pytest.C
     assert "--chat is the whole text that the model reads" in capsys.readouterr().err
     folder_with(tmp_path / "plain")
     assert run(["generate", str(tmp_path / "plain"), "--chat", "a"]) == 2
-    assert "tokenizer.json has no chat template" in capsys.readouterr().err
+    assert "tokenizer.json has no chat template. Give a plain prompt" in capsys.readouterr().err
 
 
 def test_training_and_measuring_keep_the_tokenizer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -233,6 +243,40 @@ def test_256_tokens_without_a_tokenizer_are_bytes(tmp_path: Path) -> None:
     )
     transformers.LlamaForCausalLM(config).save_pretrained(tmp_path)
     assert kf.load(tmp_path).tokenizer is None
+
+
+def _llama_of_bytes(folder: Path) -> Tokenizer:
+    """Save a Llama with 257 tokens that no file gives a meaning; return a tokenizer of bytes."""
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = transformers.LlamaConfig(vocab_size=257, **sizes, bos_token_id=None, eos_token_id=None)
+    transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    return Tokenizer.from_str(byte_tokenizer())
+
+
+def test_bytes_with_an_end_keep_their_tokenizer(tmp_path: Path) -> None:
+    tokenizer = _llama_of_bytes(tmp_path)
+    tokenizer.add_special_tokens(["<|end|>"])
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|end|>").save_pretrained(tmp_path)
+    model = kf.load(tmp_path)
+    assert model.tokenizer.encode("a<|end|>") == [97, 256] and end_tokens(model) == (256,)
+
+
+STEPS = {
+    "pre_tokenizer": pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=False),
+    "post_processor": processors.TemplateProcessing(single="! $A", special_tokens=[("!", 33)]),
+    "normalizer": normalizers.Lowercase(),
+}
+SETTINGS = {"chat template": {"chat_template": CHATML}, "end": {"eos_token": "!"}}
+
+
+@pytest.mark.parametrize("changed_part", ["none", *STEPS, *SETTINGS])
+def test_only_an_equal_tokenizer_of_bytes_is_left_out(changed_part: str, tmp_path: Path) -> None:
+    tokenizer = _llama_of_bytes(tmp_path)
+    if changed_part in STEPS:
+        setattr(tokenizer, changed_part, STEPS[changed_part])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(SETTINGS.get(changed_part, {})))
+    assert (kf.load(tmp_path).tokenizer is None) == (changed_part == "none")
 
 
 @pytest.mark.parametrize("change", [[], {"names": {"eos_token": 1}, "ends": [], "chat_template": None}, {"ends": [1]}])
@@ -286,6 +330,16 @@ def test_files_that_cannot_be_converted_are_warned_of(tmp_path: Path) -> None:
     assert model.tokenizer is None
     with pytest.raises(ValueError, match="cannot read text"):
         kf.score(model, "a")
+
+
+def test_a_package_that_a_conversion_needs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def needs_a_package(*arguments: Any, **keywords: Any) -> None:
+        raise ImportError("\nAlbertTokenizer requires SentencePiece, which is missing.\nCheckout ...\n")
+
+    _gpt2(tmp_path)
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", needs_a_package)
+    with pytest.warns(UserWarning, match=r"\(AlbertTokenizer requires SentencePiece, which is missing\.\);"):
+        assert kf.load(tmp_path).tokenizer is None
 
 
 PIECES = ["▁", "t", "h", "e", "c", "a", "s", "th", "▁th", "▁the", "at", "ca", "cat", "▁c", "▁cat", "s▁", "é", "▁▁"]

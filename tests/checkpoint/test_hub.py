@@ -13,7 +13,9 @@ import huggingface_hub
 import pytest
 from huggingface_hub import constants
 
+import kinformer as kf
 from kinformer.checkpoint.hub import hf_path
+from kinformer.checkpoint.tokenizer_choice import parse_tokenizer
 from kinformer.cli.__main__ import run
 
 SHA = "a" * 40
@@ -32,9 +34,13 @@ REPOSITORIES = {
 
 
 class Hub(BaseHTTPRequestHandler):
-    """A server with the answers of the Hub that a download needs; `read` holds the paths of the files it sent."""
+    """A server with the answers of the Hub that a download needs.
+
+    `read` holds the names of the files it sent, and `failing` the names of files that it cannot send.
+    """
 
     read: list[str] = []
+    failing: list[str] = []
 
     def do_HEAD(self) -> None:
         self.do_GET()
@@ -56,6 +62,8 @@ class Hub(BaseHTTPRequestHandler):
             siblings = [{"rfilename": file} for file in files]
             return self._send(200, json.dumps({"id": name, "sha": SHA, "siblings": siblings}).encode())
         file = path.rpartition("/")[2]
+        if file in self.failing:
+            return self._send(501, b"")
         self.read.append(file)
         etag = hashlib.sha256(file.encode()).hexdigest()
         self._send(200, file.encode(), {"ETag": f'"{etag}"', "X-Repo-Commit": SHA})
@@ -90,6 +98,7 @@ def online(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         f"http://127.0.0.1:{server.server_port}/{{repo_id}}/resolve/{{revision}}/{{filename}}",
     )
     Hub.read.clear()
+    Hub.failing.clear()
     yield cache
     server.shutdown()
     server.server_close()
@@ -110,6 +119,18 @@ def test_other_texts_are_paths(tmp_path: Path) -> None:
     assert hf_path(f"hf:{tmp_path}") == tmp_path
 
 
+def test_a_name_of_the_hub_without_hf_is_recognised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    advice = "; for a model of the Hugging Face Hub write hf:org/name"
+    with pytest.raises(FileNotFoundError, match=f"there is no file or folder org/name{advice}$"):
+        kf.load("org/name")
+    (tmp_path / "org").mkdir()
+    with pytest.raises(FileNotFoundError, match="there is no file or folder org/name$"):
+        kf.load("org/name")
+    with pytest.raises(FileNotFoundError, match="give bytes, bpe:4096, the path of a tokenizer.json or hf:ORG/NAME"):
+        parse_tokenizer("~nobody/x")
+
+
 def test_only_files_that_are_read_are_downloaded_and_the_cache_serves_without_a_connection(
     online: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,7 +142,7 @@ def test_only_files_that_are_read_are_downloaded_and_the_cache_serves_without_a_
     assert hf_path("hf:org/gguf/tiny.Q4_0.gguf").read_text() == "tiny.Q4_0.gguf"
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     assert hf_path("hf:org/whole") == folder and hf_path("hf:org/gguf/tiny.Q4_0.gguf").is_file()
-    with pytest.raises(FileNotFoundError, match="the cache has no copy"):
+    with pytest.raises(FileNotFoundError, match="the cache has no complete copy"):
         hf_path("hf:org/gguf/tiny.Q8_0.gguf")
 
 
@@ -136,7 +157,7 @@ def test_a_tokenizer_needs_no_weights(online: Path) -> None:
         ("hf:org/pickled", "has its weights only in pytorch_model.bin, a pickle"),
         ("hf:org/gguf", "its GGUF files are tiny.Q8_0.gguf, tiny.Q4_0.gguf. Give one of them: hf:org/gguf/tiny.Q8_0"),
         ("hf:org/gguf/tiny.Q8.gguf", "does not exist; the nearest is 'tiny.Q8_0.gguf'; its GGUF files are"),
-        ("hf:org/none", "is no model of transformers: it has no model.safetensors"),
+        ("hf:org/none", "cannot load hf:org/none: expected model.safetensors or model.safetensors.index.json"),
         ("hf:org/lost", "does not exist, or is private"),
         ("hf:org/whole@old", "org/whole has no revision 'old'"),
         ("hf:org/gated", "open only to users who accepted its terms: accept them at https://huggingface.co/org/gated"),
@@ -149,7 +170,13 @@ def test_repositories_that_cannot_be_read_are_refused_before_a_download(online: 
     assert not Hub.read
 
 
-@pytest.mark.parametrize("text", ["hf:", "hf:name", "hf:a/b/c", "hf:a/../b", "hf:a/b@", "hf:a b/c", "hf:/no/such"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("hf:", "hf:name", "hf:a/b/c", "hf:a/../b", "hf:a/b@", "hf:a b/c", "hf:/no/such"),
+        *("hf:./x", "hf:a--b/c", "hf:-a/b", "hf:a/b.git", "hf:~nobody/x"),
+    ],
+)
 def test_malformed_names(text: str) -> None:
     with pytest.raises(
         ValueError, match="wrong name of a model of the Hugging Face Hub: got 'hf:.*expected hf:ORG/NAME"
@@ -180,21 +207,58 @@ def test_without_a_connection_and_a_copy_the_refusal_is_quick(
     ((connect, *_),) = timeouts
     assert connect < 2, "seconds, after a single try"
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("kinformer: cannot download hf:org/whole: ") and "the cache has no copy" in line
+    assert line.startswith("kinformer: cannot download hf:org/whole: ") and "the cache has no complete copy" in line
     assert "`hf download org/whole` on another machine and give the folder" in line
     assert ("HF_HUB_OFFLINE is set" in line) == (fault == "variable")
 
 
-def test_a_copy_made_by_hand(offline: Path) -> None:
-    folder = offline / "models--org--name" / "snapshots" / SHA
+@pytest.mark.parametrize("failing", ["tokenizer.json", "model.safetensors"])
+def test_a_failed_download_gives_no_partial_copy(failing: str, online: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Hub.failing.append(failing)
+    with pytest.raises(FileNotFoundError) as error:
+        hf_path("hf:org/whole")
+    message = str(error.value)
+    assert "501" in message and "Try again, or run `hf download org/whole` on another" in message
+    assert "Connect" not in message and "cache" not in message and "\n" not in message
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(FileNotFoundError, match=r"the cache has no complete copy\. Connect, or run"):
+        hf_path("hf:org/whole")
+
+
+def test_a_repository_without_a_tokenizer(online: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="cannot load the tokenizer of hf:org/none: expected tokenizer.json or"):
+        parse_tokenizer("hf:org/none")
+
+
+def snapshot(cache: Path) -> Path:
+    """The folder of the main revision of org/name in the cache, as the package lays it out."""
+    folder = cache / "models--org--name" / "snapshots" / SHA
     folder.mkdir(parents=True)
     (folder.parents[1] / "refs").mkdir()
     (folder.parents[1] / "refs" / "main").write_text(SHA)
+    return folder
+
+
+def test_a_copy_made_by_hand(offline: Path) -> None:
+    folder = snapshot(offline)
     (folder / "config.json").write_text("{}")
+    for read in (hf_path, parse_tokenizer, lambda text: hf_path(text, weights=False)):
+        with pytest.raises(FileNotFoundError, match="cannot download hf:org/name: .*the cache has no complete copy"):
+            read("hf:org/name")
+    (folder / "vocab.txt").write_text("a")
     assert hf_path("hf:org/name", weights=False) == folder
-    with pytest.raises(FileNotFoundError, match="the cache has no copy"):
-        hf_path("hf:org/name")
     (folder / "model.safetensors").write_text("")
     assert hf_path("hf:org/name") == folder == hf_path(f"hf:org/name@{SHA}")
-    with pytest.raises(FileNotFoundError, match="the cache has no copy"):
+    with pytest.raises(FileNotFoundError, match="run `hf download org/name --revision other` on another machine"):
         hf_path("hf:org/name@other")
+
+
+def test_a_copy_needs_all_shards(offline: Path) -> None:
+    folder = snapshot(offline)
+    shards = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": shards[0], "b": shards[1]}}))
+    for name in ("config.json", *shards):
+        with pytest.raises(FileNotFoundError, match="the cache has no complete copy"):
+            hf_path("hf:org/name")
+        (folder / name).write_text("{}")
+    assert hf_path("hf:org/name") == folder

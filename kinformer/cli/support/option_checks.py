@@ -187,7 +187,7 @@ def trained_model(folder: Path | None) -> Path | None:
     """
     with from_user(OSError, ValueError, ImportError):
         folder = None if folder is None else hf_path(str(folder))
-        if folder is not None and (folder.suffix != ".gguf" or not folder.is_file()):
+        if folder is not None and (folder.suffix.lower() != ".gguf" or not folder.is_file()):
             if not folder.exists() and static_source.member_stub(str(folder)) is not None:
                 train = f"kinformer train {folder} --data text=stdlib --minutes 3 --out runs/{folder}"
                 raise FileNotFoundError(missing_path(folder, f"to make a trained {folder}: `{train}`"))

@@ -156,7 +156,7 @@ def load_start(folder: Path | None, function: Callable[..., Any], model: Any, da
         refuse_frozen(name_of(function), model, " give --from a folder of trained weights, or do not freeze weights")
     else:
         with from_user(ValueError, OSError), print_warnings():
-            is_own = folder.suffix != ".gguf" and not is_hf_folder(folder)
+            is_own = folder.suffix.lower() != ".gguf" and not is_hf_folder(folder)
             same = is_own and built_by(folder) == name_of(function)
             trained = load(folder, member=function if same else None)
             refuse_other_tokens(trained, data)

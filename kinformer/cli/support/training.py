@@ -261,7 +261,7 @@ def fit_to_weights(choice: MemberChoice, job: Job, start: Path | None, folder: P
 
 
 def _is_foreign(path: Path) -> bool:
-    return path.suffix == ".gguf" or is_hf_folder(path)
+    return path.suffix.lower() == ".gguf" or is_hf_folder(path)
 
 
 def _with_start(choice: MemberChoice, job: Job, start: Path) -> tuple[MemberChoice, Job]:

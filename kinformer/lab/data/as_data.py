@@ -12,7 +12,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from kinformer.checkpoint.own_config import BYTES
+from kinformer.checkpoint.own_config import NO_TOKENIZER
 from kinformer.core.missing_path import missing_path
 from kinformer.core.model import Model, display_name
 from kinformer.core.quote import quote, shorten
@@ -126,7 +126,7 @@ def _read_path(model: Model, data: str | Path, valid: Any, tokenizer: Any) -> Da
         options["valid"] = str(valid).removeprefix(f"{kind or form.partition('=')[0]}=")
     own = text_tokenizer(model, tokenizer)
     if tokenizer is not None:
-        options["tokenizer"] = own or BYTES
+        options["tokenizer"] = own or NO_TOKENIZER
     if kind in readers:
         return resolve(text, None if "tokenizer" in options else own).read(**options)
     if "\n" in text or len(text) > LONGEST:

@@ -13,7 +13,7 @@ class Flat(FaissSearch):
     differ only by rounding, any of them may be returned. `ExactSearch`, the exact search of this library, needs neither
     FAISS nor the memory.
 
-    Errors: ValueError if FAISS is not installed (`pip install 'kinformer[faiss]'`).
+    Errors: ValueError if FAISS is not installed (`pip install '.[faiss]'`).
     Source: Douze et al., 2024, arXiv:2401.08281.
     """
 

@@ -18,7 +18,7 @@ class HNSW(FaissSearch):
     effort: number of candidates that a walk keeps; more candidates find more of the nearest vectors and take longer. It
         is raised to the number of requested vectors.
 
-    Errors: ValueError if a number is out of range, or if FAISS is not installed (`pip install 'kinformer[faiss]'`).
+    Errors: ValueError if a number is out of range, or if FAISS is not installed (`pip install '.[faiss]'`).
     Source: Malkov and Yashunin, 2016, arXiv:1603.09320.
     """
 

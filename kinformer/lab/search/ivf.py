@@ -18,7 +18,7 @@ class IVF(FaissSearch):
         trained on enough vectors.
     probes: number of lists that a query searches.
 
-    Errors: ValueError if a number is out of range, or if FAISS is not installed (`pip install 'kinformer[faiss]'`).
+    Errors: ValueError if a number is out of range, or if FAISS is not installed (`pip install '.[faiss]'`).
     Source: Sivic and Zisserman, 2003, doi:10.1109/ICCV.2003.1238663, "Video Google"; Jegou et al., 2011,
     doi:10.1109/TPAMI.2010.57.
     """

@@ -21,7 +21,7 @@ class IVFPQ(IVF):
     codes: number of pieces of a vector; it must divide the width of the vectors.
 
     Errors: ValueError if the codes do not divide the width, if there are too few vectors to learn codes from, or if
-    FAISS is not installed (`pip install 'kinformer[faiss]'`).
+    FAISS is not installed (`pip install '.[faiss]'`).
     Source: Jegou et al., 2011, doi:10.1109/TPAMI.2010.57; Khandelwal et al., 2019, arXiv:1911.00172, section 3.
     """
 

@@ -64,5 +64,6 @@ def check_installed(package: str, option: str) -> None:
     """
     if find_spec(package) is None:
         raise ImportError(
-            f"{package} is not installed; pip install 'kinformer[{option}]', or leave out the option {option}"
+            f"{package} is not installed; run `pip install '.[{option}]'` in kinformer's folder, or leave out the "
+            f"option {option}"
         )

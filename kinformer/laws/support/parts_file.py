@@ -156,7 +156,8 @@ def _read_foreign(text: str) -> PartsFile:
             kind = getattr(transformers, names[0]) if names else transformers.AutoModel
             model = kind.from_pretrained(folder, dtype="auto", local_files_only=True, use_safetensors=True).eval()
     except ModuleNotFoundError as error:
-        raise Unreadable(f"{text} cannot be loaded without {error.name}: pip install 'kinformer[hf]'") from error
+        advice = "run `pip install '.[hf]'` in kinformer's folder"
+        raise Unreadable(f"{text} cannot be loaded without {error.name}: {advice}") from error
     except Exception as error:
         raise Unreadable(f"{text} cannot be loaded: {error_line(error, None)}") from error
     return PartsFile(folder, None, (JudgedPart(type(model).__name__, lambda: model),))

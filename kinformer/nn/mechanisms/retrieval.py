@@ -85,7 +85,7 @@ class Retrieval(KeyValueMechanism):
 
     Errors: ValueError for a layer with another number of heads and for cross-attention. ValueError for a `near` that
     allows later keys, has no limit to the past, or is given with a `cache`. ValueError also for a `search` without its
-    package (`pip install 'kinformer[faiss]'`), or without an index for keys of this width.
+    package (`pip install '.[faiss]'`), or without an index for keys of this width.
 
     Source: Wu et al., 2022, arXiv:2203.08913, section 3.
     """

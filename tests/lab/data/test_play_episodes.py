@@ -173,5 +173,5 @@ def test_a_return_beyond_those_that_were_learned_from_is_a_guess() -> None:
 
 def test_without_the_package_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gymnasium", None)
-    with pytest.raises(ImportError, match=r"pip install 'kinformer\[rl\]'"):
+    with pytest.raises(ImportError, match=r"pip install '.\[rl\]'"):
         next(iter(roll_out(None, PlaySettings("t_maze", 1))))

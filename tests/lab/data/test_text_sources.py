@@ -200,5 +200,5 @@ def test_a_missing_package_names_its_extra(package: str, spec: str, monkeypatch:
         return real(name, *arguments, **keywords)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ImportError, match=rf"pip install 'kinformer\[{package}\]'"):
+    with pytest.raises(ImportError, match=rf"pip install '.\[{package}\]'"):
         read_spec(spec)

@@ -82,5 +82,5 @@ def test_an_environment_need_not_say_what_its_keywords_take(tmp_path: Path) -> N
 
 def test_without_gymnasium_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gymnasium", None)
-    with pytest.raises(ImportError, match=r"pip install 'kinformer\[rl\]'"):
+    with pytest.raises(ImportError, match=r"pip install '.\[rl\]'"):
         make("t_maze")

@@ -124,7 +124,7 @@ def test_a_search_that_there_is_not_is_refused_in_one_line(name: str, message: s
 @pytest.mark.parametrize("name", NAMES)
 def test_without_the_package_one_line_says_what_to_install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(ValueError, match=r"needs a package that is not installed .*: pip install 'kinformer\[faiss\]'"):
+    with pytest.raises(ValueError, match=r"needs a package that is not installed .*: run `pip install '.\[faiss\]'`"):
         search_by_name(name, 1)
 
 

@@ -45,7 +45,7 @@ def test_events_say_what_metrics_say(tmp_path: Path) -> None:
 
 def test_without_the_package_a_line_says_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
-    with pytest.raises(ImportError, match=r"tensorboardX is not installed; pip install 'kinformer\[tensorboard\]'"):
+    with pytest.raises(ImportError, match=r"tensorboardX is not installed; run `pip install '.\[tensorboard\]'"):
         TensorBoardEvents(tmp_path)
 
 

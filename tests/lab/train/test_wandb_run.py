@@ -141,9 +141,13 @@ def test_a_missing_package_and_a_useless_project_are_one_line(
     useless = [word for word in words if word != "--wandb"]
     fails(capsys, [*useless, "--wandb-project", "cats"], "--wandb-project has no effect without --wandb; leave it out")
     monkeypatch.setitem(sys.modules, "wandb", None)
-    fails(capsys, words, "wandb is not installed; pip install 'kinformer[wandb]', or leave out the option wandb")
+    fails(
+        capsys,
+        words,
+        "wandb is not installed; run `pip install '.[wandb]'` in kinformer's folder, or leave out the option wandb",
+    )
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
-    fails(capsys, [*useless, "--tensorboard"], "tensorboardX is not installed; pip install 'kinformer[tensorboard]'")
+    fails(capsys, [*useless, "--tensorboard"], "tensorboardX is not installed; run `pip install '.[tensorboard]'`")
     assert not (tmp_path / "run").exists()
 
 

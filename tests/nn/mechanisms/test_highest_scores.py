@@ -246,7 +246,10 @@ def test_an_index_that_cannot_be_is_refused_when_the_layer_is_built(make: Callab
 
 def test_without_the_package_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(ValueError, match=r"search 'flat' needs a package .*: pip install 'kinformer\[faiss\]', or use"):
+    with pytest.raises(
+        ValueError,
+        match=r"search 'flat' needs a package .*: run `pip install '.\[faiss\]'` in kinformer's folder, or use",
+    ):
         Attention(QKV(16, 2), Retrieval(2, 6, 20, search=Flat()))
 
 

@@ -95,7 +95,8 @@ def hugging_face(name: str) -> Iterator[DatasetRow]:
         import datasets
     except ImportError as error:
         raise ImportError(
-            "hf:NAME needs the package datasets, which is not installed; pip install 'kinformer[datasets]'"
+            "hf:NAME needs the package datasets, which is not installed; run `pip install '.[datasets]'` in "
+            "kinformer's folder"
         ) from error
     datasets.disable_progress_bars()
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # its errors are raised below in one line

@@ -14,7 +14,9 @@ from kinformer.lab.data.support.safe_scales import refuse_flattened
 
 WANTED = ("obs", "actions", "rewards", "episode_starts")
 MINARI, OF_MINARI = "main_data.hdf5", ("observations", "actions", "rewards")
-EXTRA = "data sets of Minari need the package h5py, which is not installed; pip install 'kinformer[rl]'"
+EXTRA = (
+    "data sets of Minari need the package h5py, which is not installed; run `pip install '.[rl]'` in kinformer's folder"
+)
 
 
 class Episode(NamedTuple):

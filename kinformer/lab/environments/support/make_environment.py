@@ -16,7 +16,9 @@ from kinformer.core.module_import import load_user_module
 if TYPE_CHECKING:
     import gymnasium
 
-EXTRA = "environments need the package gymnasium, which is not installed; pip install 'kinformer[rl]'"
+EXTRA = (
+    "environments need the package gymnasium, which is not installed; run `pip install '.[rl]'` in kinformer's folder"
+)
 
 
 def make(spec: str, seed: int | None = None, *, render_mode: str | None = None) -> "gymnasium.Env":

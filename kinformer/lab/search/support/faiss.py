@@ -40,7 +40,8 @@ def package(name: str) -> ModuleType:
         import faiss
     except ImportError as missing:
         raise ValueError(
-            f"search {name!r} needs a package that is not installed ({missing}): pip install 'kinformer[faiss]', or "
+            f"search {name!r} needs a package that is not installed ({missing}): run `pip install '.[faiss]'` in "
+            "kinformer's folder, or "
             "use 'exact'"
         ) from missing
     return faiss
