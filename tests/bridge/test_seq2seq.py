@@ -342,6 +342,7 @@ def test_the_loss_is_equal(case: str, tmp_path: Path) -> None:
         ("marian", {"share_encoder_decoder_embeddings": False}, "got share_encoder_decoder_embeddings=False"),
         ("marian", {"normalize_before": True}, "got normalize_before=True, expected"),
         ("marian", {"decoder_attention_heads": 2}, "decoder_attention_heads=2, expected 4"),
+        ("marian", {"d_model": 27}, "got d_model=27, expected an even number"),
         ("marian", {"activation_function": "tanh"}, "got activation_function='tanh'"),
         ("marian", {"attention_window": 3}, "got attention_window=3, expected no such key"),
         ("bart", {"static_position_embeddings": True}, "got static_position_embeddings=True"),
@@ -361,6 +362,18 @@ def test_what_would_change_results_is_refused_by_name(
     with pytest.raises(CheckpointError) as error:
         kf.load(tmp_path)
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_absent_sizes_have_the_values_of_transformers(tmp_path: Path) -> None:
+    theirs = peer("bart")
+    theirs.save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    usual = transformers.BartConfig().decoder_attention_heads
+    assert config.pop("decoder_attention_heads") != usual
+    path.write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match=f"decoder_attention_heads={usual}, expected"):
+        kf.load(tmp_path)
 
 
 def test_embeddings_that_are_not_shared_are_refused(tmp_path: Path) -> None:
