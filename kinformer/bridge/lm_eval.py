@@ -88,7 +88,7 @@ class KinformerLM(TemplateLM):
         every = score(self.model, [context + continuation for _, context, continuation in requests])
         for (_, context, _), scores in zip(requests, every, strict=True):
             values = scores.log_probabilities[len(context) :].double()
-            results.append((values.sum().item(), bool(scores.likeliest[len(context) :].all())))
+            results.append((values.sum().item(), bool(scores.is_greedy[len(context) :].all())))
         return results
 
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:

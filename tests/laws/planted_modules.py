@@ -315,14 +315,12 @@ class IsInfinite(PlainLM):
 READS = "reads ahead: changing "
 BROKEN: dict[type[nn.Module], dict[str, str]] = {
     Peeks: {"peek": READS + "token 129 of 130 changes the logits at position 128 by", "chunk": ""},
-    PeeksBehindAZero: {
-        "peek": READS + "token 1 of 2 changes the logits at position 0 by",
-        "chunk": "",
-        "padding": "",
-    },
+    PeeksBehindAZero: {"peek": READS + "token 1 of 2 changes the logits at position 0 by", "chunk": "", "padding": ""},
     ReadsAFarToken: {"peek": READS + "tokens 39 to 52 of 53 changes the logits at position 30 by", "chunk": ""},
     PeeksInSomeRows: {"peek": READS + "token 1 of 2 changes the logits at position 0 by", "chunk": "", "padding": ""},
-    ForgetsOneKey: {"chunk": "decoding 2 tokens as a prompt of 1 tokens, then token by token, gives logits at position"},
+    ForgetsOneKey: {
+        "chunk": "decoding 2 tokens as a prompt of 1 tokens, then token by token, gives logits at position"
+    },
     ForgetsInChunks: {"chunk": "decoding 6 tokens as chunks of [3, 1, 2] tokens gives logits"},
     CannotDecode: {"chunk": "as a prompt of 1 tokens, then token by token, fails: RuntimeError: no cache here"},
     NormsAcrossRows: {"batch_mates": "gives other logits in train mode than in a batch of one"},
@@ -336,15 +334,9 @@ BROKEN: dict[type[nn.Module], dict[str, str]] = {
     Overflows: {"dtype": "are NaN or infinite in float32", "empty_rows": ""},
     DividesByARoundedNumber: {"dtype": "are NaN or infinite in bfloat16"},
     RefusesBfloat16: {"dtype": "the model cannot be called in bfloat16: RuntimeError: no bfloat16 here"},
-    CountsInLowPrecision: {
-        "dtype": "in bfloat16, the median error over 160 tokens is",
-        "chunk": "",
-        "padding": "",
-    },
+    CountsInLowPrecision: {"dtype": "in bfloat16, the median error over 160 tokens is", "chunk": "", "padding": ""},
     CountsLateInLowPrecision: {"dtype": "in bfloat16, the median error over the last quarter is", "chunk": ""},
-    UntiedAfterLoading: {
-        "ties": "after saving and loading, head.weight and table.weight are no longer one weight",
-    },
+    UntiedAfterLoading: {"ties": "after saving and loading, head.weight and table.weight are no longer one weight"},
     TiedByData: {"ties": "after a change of precision, head.weight and table.weight are no longer one weight"},
     TiedByValue: {"ties": "table.weight and head.weight are equal but are two weights"},
     UntiesWithGradients: {"ties": "after a gradient step, head.weight and table.weight differ"},

@@ -86,7 +86,9 @@ class BlackBox:
         try:
             self.short = self.fit(24)
         except Unjudged as why:
-            raise CannotRun(f"{self.name} cannot be called with short rows, only with {self.longest} tokens: {why}") from why
+            raise CannotRun(
+                f"{self.name} cannot be called with short rows, only with {self.longest} tokens: {why}"
+            ) from why
 
     def _check_required(self) -> None:
         given = {self.tokens_name, *(self._first(SOURCES) if self.is_seq2seq else "",)}
