@@ -1,6 +1,7 @@
 """Plain modules of PyTorch for the laws about other libraries: a sound one, and twins with one planted fault each.
 
-BROKEN has the laws that each twin breaks, with a part of the finding, or "" for a consequence. The fault is for the first law.
+BROKEN has the laws that each twin breaks, with a part of the finding, or "" for a consequence. The fault is for the
+first law.
 """
 
 from pathlib import Path
