@@ -43,7 +43,7 @@ def generate(
 ) -> Int[Tensor, "B N"]:
     """Continue rows of tokens, as `generate` of transformers does.
 
-    Choose it in code that was written for transformers; `kf.generate` has all options. The defaults are those of
+    Choose it in code that was written for transformers; `kf.generate` has all options. The defaults are as in
     transformers, except for `length_penalty`. A generation_config.json gives only end tokens: pass its other settings
     as arguments. The result is the ids of the prompts and the new tokens, with `pad_token_id` after the end of a row.
     An encoder-decoder reads the ids as the source, and the result is the target with the tokens before it,
@@ -59,14 +59,14 @@ def generate(
     max_length: largest number of tokens of a row: prompt and new tokens, or a target with `model.opening`. Only without
         max_new_tokens.
     do_sample: True samples; False takes the likeliest token.
-    temperature, top_k, top_p: as in `kf.generate`, only if do_sample. By default temperature is 1, and top_k is 50; 0
-        samples from all tokens.
+    temperature, top_k, top_p: as in `kf.generate`, only if do_sample; temperature is 1 by default, and top_k 50. If
+        top_k is 0, tokens are sampled from the whole vocabulary.
     num_beams: number of beams; 1 means no beam search.
     length_penalty: as in `kf.generate`, only for a beam search.
     num_return_sequences: number of samples of each row, only if do_sample.
-    eos_token_id: id that ends a row, or several; a negative id ends no row. By default `model.end`, or the ends of the
-        tokenizer.
-    pad_token_id: id after the end of a row and before a shorter prompt. By default it is the tokenizer's, else the
+    eos_token_id: id that ends a row, or several; a negative id ends no row. The default is `model.end`, or the ends of
+        the tokenizer.
+    pad_token_id: id after the end of a row and before a shorter prompt; by default the tokenizer's, else the
         first id that ends a row, else -1.
     seed: seed of the samples; None follows torch.manual_seed.
     use_cache: False reads the whole row again at each step.

@@ -101,7 +101,8 @@ def rows_of(
     """Return the prompts, and the sources if any, as rows of tokens, padded on the left.
 
     model: the model, for its tokenizer.
-    prompts: the prompts. They follow `begin_tokens`, the begin token of a target, or the last token of a prefilled text.
+    prompts: the prompts. They follow the `begin_tokens`, or the begin token of a target, or the last token of a
+        prefilled text.
     sources: the sources, or None.
     reading: the text that the model has already read (prefilled), or None.
     """

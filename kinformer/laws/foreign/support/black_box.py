@@ -91,13 +91,13 @@ class BlackBox:
             ) from why
 
     def _check_required(self) -> None:
-        given = {self.tokens_name, *(self._first(SOURCES) if self.is_seq2seq else "",)}
+        supplied = {self.tokens_name, *(self._first(SOURCES) if self.is_seq2seq else "",)}
         strange = [
             name
             for name, parameter in inspect.signature(self.original.forward).parameters.items()
             if parameter.default is parameter.empty
             and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-            and name not in given
+            and name not in supplied
         ]
         if strange:
             raise CannotRun(
@@ -123,7 +123,7 @@ class BlackBox:
                     error = why
                     continue
                 if dtype == torch.float32 or self._masks_in_float64(model, length):
-                    best = max(best, (model, dtype, length), key=lambda found: found[2])
+                    best = max(best, (model, dtype, length), key=lambda candidate: candidate[2])
                 break
             if best[2] == lengths[0]:
                 break
@@ -246,7 +246,7 @@ class BlackBox:
         return torch.tensor(allowed)[drawn].to(self.device)
 
     def fit(self, length: int, *, longer: bool = False, side: str = "tokens") -> int:
-        """Return the nearest number of tokens that the model takes in a row; some models take multiples of 8 only.
+        """Return the nearest number of tokens that the model takes in a row, such as a multiple of 8.
 
         length: the number to try first.
         longer: if true, larger numbers are tried next, else smaller ones.
