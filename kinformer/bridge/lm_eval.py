@@ -29,7 +29,7 @@ class KinformerLM(TemplateLM):
         from kinformer.bridge.lm_eval import KinformerLM
         lm_eval.simple_evaluate(KinformerLM("runs/llama"), tasks=["lambada_openai"])
 
-    A text without a context is scored after one token that begins a text: the one of the tokenizer, or else a newline.
+    A text without a context is scored after one token: the tokenizer's begin token, else its end token, else a newline.
 
     run: a model that predicts the next token, or anything that `kf.load` reads.
     batch_size: number of answers that are generated at a time.
@@ -51,21 +51,23 @@ class KinformerLM(TemplateLM):
         super().__init__()
         self.model = load(run) if isinstance(run, str | Path) else run
         if not isinstance(self.model, TextModel):
-            reads = f"{display_name(self.model)} reads {getattr(self.model, 'reads', 'other inputs')}"
+            reads = getattr(self.model, "reads", "other inputs")
+            kind = "is a masked language model" if reads == "masked" else f"reads {reads}"
             raise ValueError(
-                f"lm_eval needs a model that predicts the next token of a text, but {reads}. Use one such as gpt"
+                "lm_eval needs a model that predicts the next token of a text, but "
+                f"{display_name(self.model)} {kind}. Use one such as gpt"
             )
         if device is not None:
             self.model.to(device)
-        if not str(batch_size).isdecimal():
-            raise ValueError(f"wrong batch_size: got {batch_size!r}, expected a number. Give one such as 8")
+        if not str(batch_size).isdecimal() or int(batch_size) == 0:
+            raise ValueError(f"wrong batch_size: got {batch_size!r}, expected a number above 0. Give one such as 8")
         self.batch_size, self.max_gen_toks = int(batch_size), int(max_gen_toks)
         self.spelled = tokenizer_of_model(self.model)
 
     @property
     def tokenizer_name(self) -> str:
-        """Name of the tokenizer; lm_eval tells cached requests apart by it."""
-        return str(self.spelled) if getattr(self.model, "tokenizer", None) is not None else "bytes"
+        """SHA-256 of the tokenizer, or "bytes"; lm_eval tells cached requests apart by it."""
+        return str(getattr(self.spelled, "sha256", "bytes"))
 
     @property
     def eot_token_id(self) -> int:
@@ -88,7 +90,7 @@ class KinformerLM(TemplateLM):
         every = score(self.model, [context + continuation for _, context, continuation in requests])
         for (_, context, _), scores in zip(requests, every, strict=True):
             values = scores.log_probabilities[len(context) :].double()
-            results.append((values.sum().item(), bool(scores.likeliest[len(context) :].all())))
+            results.append((values.sum().item(), bool(scores.is_greedy[len(context) :].all())))
         return results
 
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
@@ -115,7 +117,8 @@ class KinformerLM(TemplateLM):
             raise ValueError(f"a task gives {min(strange)}, which kinformer does not have. Remove it from the task")
         if options.get("num_beams", 1) != 1:
             raise ValueError(f"a task gives num_beams={options['num_beams']}, but answers are single rows. Remove it")
-        until = [options["until"]] if isinstance(options.get("until"), str) else list(options.get("until") or ())
+        until = [options["until"]] if isinstance(options.get("until"), str) else options.get("until") or ()
+        until = [text for text in until if text]  # an empty text stands for no stop
         prompts = [self.tok_encode(context) or [self.eot_token_id] for context in contexts]
         rows = generate(
             self.model,

@@ -38,7 +38,7 @@ def check(
         kinformer check mine.py:MyPattern --law padding --out runs/check
         # A trained model: nothing peeks, and decoding gives what a whole pass gives
         kinformer check runs/llama
-        # A model of transformers, or any torch.nn.Module that maps tokens to logits
+        # A class of transformers, or any torch.nn.Module that maps tokens to logits
         kinformer check hf:models/gpt2
         kinformer check model.py:MyLM --law peek
 

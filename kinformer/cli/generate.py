@@ -97,6 +97,8 @@ def generate(
         kinformer generate runs/llama/best --prompt "def main(" --tokens 200
         # One prompt per line of a file, with beam search
         kinformer generate runs/llama --prompts FILE --beam 4 --json
+        # The answer of a chat model of the Hub
+        kinformer generate hf:HuggingFaceTB/SmolLM2-135M-Instruct --chat "Who wrote Emma?"
         # The target of a source, with a model that was trained on pairs
         kinformer generate runs/pairs --source "ask 3"
         # Continue a long text that `kinformer read` has read
@@ -105,10 +107,11 @@ def generate(
 
     A single --prompt is printed with its continuation while the model generates. With --prompts FILE, the other lines
     do not change the text of a line, and each line has the next --seed. With --json, tokens and log-probabilities are
-    printed too. Bytes that are not UTF-8 are shown as �. Control characters are too, on a terminal.
+    printed too. Bytes that are not UTF-8 are shown as �, the replacement character. On a terminal, control characters
+    are also shown as the replacement character.
 
     If --temperature, --top-k and --top-p are all absent, tokens are sampled with temperature 0.6 and top-p 0.9, as by
-    `kinformer.generate` in Python, where the same seed gives the same text. If only --temperature 1 is given, tokens
+    `kinformer.generate` in Python; the same seed gives the same text there. If only --temperature 1 is given, tokens
     are sampled from the model's own probabilities. With --beam the command searches for the likeliest text instead.
 
     A model that was trained on images=FOLDER generates pictures and writes them into one file, --out. Exit thresholds
@@ -139,12 +142,14 @@ def generate(
             raise UserError(
                 "this model generates pictures and reads no prompt, source or state; leave these options out"
             )
-        _refuse_given("a model that writes text", stop=stop, top_k=top_k, top_p=top_p, beam=beam if beam > 1 else None)
-        _refuse_given("a model that writes text", knn=knn or None, datastore=datastore)
+        _refuse_other_readers(
+            "a model that writes text", stop=stop, top_k=top_k, top_p=top_p, beam=beam if beam > 1 else None
+        )
+        _refuse_other_readers("a model that writes text", knn=knn or None, datastore=datastore)
         refuse_useless(ctx, "on a model that generates pictures", "tokens")
         count = SOME if pictures is None else pictures
         return image_generation.write(model, out, count, enlarge, temperature, seed, label, as_json)
-    _refuse_given("a model that generates pictures", out=out, pictures=pictures, enlarge=enlarge, label=label)
+    _refuse_other_readers("a model that generates pictures", out=out, pictures=pictures, enlarge=enlarge, label=label)
     if chat is not None:
         started = [generation.chat_prompt(model, chat)]
     generation.check_inputs(model, started, read, state)
@@ -180,7 +185,7 @@ def generate(
         )
 
 
-def _refuse_given(readers: str, **options: object) -> None:
+def _refuse_other_readers(readers: str, **options: object) -> None:
     """Raise UserError for options that only another kind of model reads."""
     for name, value in options.items():
         if value is not None:

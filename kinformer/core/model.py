@@ -278,7 +278,7 @@ class Writer(Predictor):
         """Return scores (logits) of the token after each token; with `last`, only after the last one [B 1 V]."""
 
     def generate(self, *arguments: Any, **keywords: Any) -> Int[Tensor, "B N"]:
-        """Continue rows of tokens, with the arguments and defaults of transformers.
+        """Continue rows of tokens, with the arguments of transformers.
 
         `kf.generate` has all options.
         `decoding/generate_method.py` describes the arguments.

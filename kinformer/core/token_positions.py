@@ -10,7 +10,9 @@ from kinformer.core.layer import Context, State, count_positions, gaps
 from kinformer.core.memo import Memo
 from kinformer.core.vocabulary import check_token_rows
 
-GAP = "a row has padding (-1) between its tokens; padding may stand before or after them only"
+GAP = (
+    "attention_mask (or -1) marks padding between two tokens of a row; expected padding only before or after its tokens"
+)
 
 
 class NumberedState(NamedTuple):

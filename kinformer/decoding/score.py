@@ -1,6 +1,7 @@
 """score: the log-probability of each token of texts, by a model that predicts the next token."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -27,12 +28,12 @@ class TokenScores(NamedTuple):
     tokens: token ids.
     log_probabilities: natural logarithm of the probability of each token given the tokens before it. The first token is
         not predicted: NaN.
-    likeliest: True at tokens that were the model's likeliest; False for the first.
+    is_greedy: True at tokens that were the model's likeliest; False for the first.
     """
 
     tokens: Int[Tensor, " T"]
     log_probabilities: Float[Tensor, " T"]
-    likeliest: Bool[Tensor, " T"]
+    is_greedy: Bool[Tensor, " T"]
 
     @property
     def total(self) -> float:
@@ -42,7 +43,7 @@ class TokenScores(NamedTuple):
 
 def score(
     model: Any,
-    texts: str | bytes | Sequence[str | bytes | Sequence[int]],
+    texts: str | bytes | Iterable[str | bytes | Sequence[int]],
     *,
     on_progress: Callable[[int], None] = lambda texts: None,
 ) -> list[TokenScores]:
@@ -53,28 +54,26 @@ def score(
         (scores,) = kf.score(kf.load("runs/llama"), "def main():")
         print(scores.total, scores.log_probabilities)
 
-    Each text is read on its own, in windows if it is longer than the learned positions of the model.
+    Each text is read on its own, in windows if it is longer than the learned positions of the model. No token is put
+    before it: models such as Llama expect a begin token, which `kinformer score` adds. Give their texts as ids:
+
+        rows = [[*model.tokenizer.begins, *model.tokenizer.encode(text)] for text in texts]
 
     model: a model that predicts the next token of a text, such as gpt.
     texts: one text or several; the model's own tokenizer reads them, or else each byte is a token. In place of a text,
         the list may have its token ids.
     on_progress: called with the number of texts that are scored.
 
-    Errors: ValueError for another kind of model, and for token ids that the model does not have. ValueError for a text
-    if the model has an unknown tokenizer.
+    Errors: TypeError for other texts. ValueError for another kind of model, and for token ids that the model does not
+    have. ValueError for a text if the model has an unknown tokenizer.
     """
     if not isinstance(model, TextModel):
-        given = f"{display_name(model)}, which reads {model.reads}" if isinstance(model, Model) else quote(model)
+        name = display_name(model) if isinstance(model, Model) else quote(model)
         raise ValueError(
-            f"score needs a model that predicts the next token of a text: got {given}. Use one such as gpt"
+            f"score needs a model that predicts the next token of a text: got {name}{_reads(model)}. Use one such as "
+            "gpt"
         )
-    encode = tokenizer_of_model(model).encode
-    every = [texts] if isinstance(texts, str | bytes) else texts
-    if not isinstance(every, Iterable) or any(isinstance(text, int | float) for text in every):
-        raise TypeError(
-            f"wrong texts: got {quote(texts)}, expected texts or lists of token ids. Give [ids] for one text"
-        )
-    rows = [list(encode(text) if isinstance(text, str | bytes) else text) for text in every]
+    rows = _token_rows(texts, tokenizer_of_model(model).encode)
     for row in rows:
         if row and not 0 <= min(row) <= max(row) < model.vocab:
             wrong = min(row) if min(row) < 0 else max(row)
@@ -87,6 +86,31 @@ def score(
             scored |= _score_batch(model, batch)
             on_progress(len(scored))
     return [scored[n] for n in range(len(rows))]
+
+
+def _reads(model: Any) -> str:
+    """Return a phrase about what a model of another kind reads; "" for any other value."""
+    if not isinstance(model, Model):
+        return ""
+    return ", a masked language model" if model.reads == "masked" else f", which reads {model.reads}"
+
+
+def _token_rows(texts: Any, encode: Callable[[str | bytes], Sequence[int]]) -> list[list[int]]:
+    """Return the token ids of each text; TypeError for anything but texts and rows of ids."""
+    rows: list[list[int]] = []
+    try:
+        if isinstance(texts, Mapping):
+            raise TypeError
+        for text in [texts] if isinstance(texts, str | bytes) else texts:
+            ids = encode(text) if isinstance(text, str | bytes) else getattr(text, "tolist", lambda text=text: text)()
+            if isinstance(ids, Mapping) or any(isinstance(token, bool) for token in ids):
+                raise TypeError
+            rows.append([operator.index(token) for token in ids])
+    except TypeError as error:
+        raise TypeError(
+            f"wrong texts: got {quote(texts)}, expected texts or lists of token ids. Give [ids] for one text"
+        ) from error
+    return rows
 
 
 def _batches(rows: Sequence[Sequence[int]], most: int) -> Iterator[dict[int, Sequence[int]]]:
@@ -113,8 +137,8 @@ def _score_batch(model: TextModel, rows: dict[int, Sequence[int]]) -> dict[int, 
     for (n, row), values in zip(rows.items(), scores.cpu(), strict=True):
         values = values[: max(len(row) - 1, 0)]
         first = values.new_full((min(len(row), 1), 2), torch.nan)
-        numbers, likeliest = torch.cat([first, values]).unbind(-1)
-        result[n] = TokenScores(torch.tensor(row, dtype=torch.long), numbers, likeliest == 1)
+        numbers, is_greedy = torch.cat([first, values]).unbind(-1)
+        result[n] = TokenScores(torch.tensor(row, dtype=torch.long), numbers, is_greedy == 1)
     return result
 
 

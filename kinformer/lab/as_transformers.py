@@ -70,7 +70,7 @@ def call(model: nn.Module, first: Sequence[Any], keywords: Mapping[str, Any]) ->
         global_attention_mask: 1 at tokens that read and are read by all tokens [B T], for a masked model.
         labels: targets; -100 marks tokens without a loss, and padding has none. A language model takes the tokens
             themselves, a masked model the original tokens, and a classifier the class of each row [B].
-        decoder_input_ids, decoder_attention_mask: input of the decoder; by default the labels behind `model.begin`.
+        decoder_input_ids, decoder_attention_mask: decoder input; by default `model.begin` followed by the labels.
         past_key_values: decoding state of an earlier output.
         use_cache: True returns the decoding state in `past_key_values`.
         output_hidden_states: True returns the input of each block and the output of the body. If the blocks read other
@@ -91,26 +91,26 @@ def call(model: nn.Module, first: Sequence[Any], keywords: Mapping[str, Any]) ->
     named = dict(zip(("input_ids", "attention_mask"), first, strict=False))
     if twice := named.keys() & keywords.keys():
         raise TypeError(f"{display_name(model)} got {min(twice)} twice: without a name and as a keyword")
-    given = dict.fromkeys(CALL_KEYWORDS) | named | dict(keywords)
-    rows, target = _rows(model, given, ""), _rows(model, given, "decoder_")
+    arguments = dict.fromkeys(CALL_KEYWORDS) | named | dict(keywords)
+    rows, target = _rows(model, arguments, ""), _rows(model, arguments, "decoder_")
     if rows is None:
         raise ValueError(f"{display_name(model)} got no input_ids. Give token ids [B, T]")
-    kinds, labels = (_on_device(model, given[name]) for name in ("token_type_ids", "labels"))
+    kinds, labels = (_on_device(model, arguments[name]) for name in ("token_type_ids", "labels"))
     if kinds is not None and kinds.shape != rows.shape:
         raise ValueError(f"token_type_ids have shape {list(kinds.shape)}, but the tokens have {list(rows.shape)}")
-    past = given["past_key_values"]
-    flags = (bool(given[name]) for name in ("use_cache", "output_hidden_states", "output_attentions"))
-    marked = _marked_positions(model, rows, given["global_attention_mask"])
+    past = arguments["past_key_values"]
+    flags = (bool(arguments[name]) for name in ("use_cache", "output_hidden_states", "output_attentions"))
+    marked = _marked_positions(model, rows, arguments["global_attention_mask"])
     out = _call(model, Inputs(rows, kinds, marked, labels, target, past, *flags))
-    return out if given["return_dict"] in (None, True) else out.to_tuple()
+    return out if arguments["return_dict"] in (None, True) else out.to_tuple()
 
 
-def _rows(model: nn.Module, given: Mapping[str, Any], side: str) -> Int[Tensor, "B T"] | None:
+def _rows(model: nn.Module, arguments: Mapping[str, Any], side: str) -> Int[Tensor, "B T"] | None:
     """Return the token ids of one side with -1 at padding; None if there are none."""
-    ids, mask = given[f"{side}input_ids"], given[f"{side}attention_mask"]
+    ids, mask = arguments[f"{side}input_ids"], arguments[f"{side}attention_mask"]
     if ids is None:
         return None
-    if mask is not None and given["past_key_values"] is not None and isinstance(ids, Tensor):
+    if mask is not None and arguments["past_key_values"] is not None and isinstance(ids, Tensor):
         mask = torch.as_tensor(mask)[..., -ids.shape[-1] :]  # the mask also covers the tokens read before
     rows = prompt_rows(ids if mask is None else {"input_ids": ids, "attention_mask": mask}, model)
     return _on_device(model, rows)
@@ -138,7 +138,7 @@ def _on_device(model: nn.Module, values: Any) -> Tensor | None:
 
 
 @singledispatch
-def _call(model: Any, given: Inputs) -> Any:
+def _call(model: Any, inputs: Inputs) -> Any:
     reads = getattr(model, "reads", "other inputs")
     raise TypeError(
         f"{display_name(model)} got input_ids, but it reads {reads}, not one text. Call model(batch) with a batch of "
@@ -147,30 +147,30 @@ def _call(model: Any, given: Inputs) -> Any:
 
 
 @_call.register
-def _(model: TextModel, given: Inputs) -> Any:
-    state = given.state
-    if state is None and given.keeps_state:
-        state = model.start(*given.rows.shape)
-    with _recording(model, "body", given) as seen:
-        out = model.logits(given.rows, state)
-    real, loss = given.rows >= 0, None
-    if given.labels is not None:
-        labels = _checked(given.labels, given.rows)
+def _(model: TextModel, inputs: Inputs) -> Any:
+    state = inputs.state
+    if state is None and inputs.keeps_state:
+        state = model.start(*inputs.rows.shape)
+    with _recording(model, "body", inputs) as recording:
+        out = model.logits(inputs.rows, state)
+    real, loss = inputs.rows >= 0, None
+    if inputs.labels is not None:
+        labels = _checked(inputs.labels, inputs.rows)
         loss = _loss(out.y[:, :-1], labels[:, 1:], real[:, :-1] & real[:, 1:])
     return _output(
         "CausalLMOutputWithPast",
         loss=loss,
         logits=out.y,
-        past_key_values=out.state if given.keeps_state else None,
-        hidden_states=seen.states(given),
-        attentions=_attentions(model, given, lambda n: model.logits(_alone(given.rows, n)), {"": real})[""],
-        last_hidden_state=seen.last,
+        past_key_values=out.state if inputs.keeps_state else None,
+        hidden_states=recording.states(inputs),
+        attentions=_attentions(model, inputs, lambda n: model.logits(_alone(inputs.rows, n)), {"": real})[""],
+        last_hidden_state=recording.last,
     )
 
 
 @_call.register
-def _(model: MLM, given: Inputs) -> Any:
-    if model.headless and given.labels is not None:
+def _(model: MLM, inputs: Inputs) -> Any:
+    if model.headless and inputs.labels is not None:
         raise ValueError("there is no loss: the weights of this model have no head. Leave labels out")
 
     def read(rows: Int[Tensor, "B T"], kinds: Int[Tensor, "B T"] | None, marked: Bool[Tensor, "B T"] | None) -> Out:
@@ -180,26 +180,26 @@ def _(model: MLM, given: Inputs) -> Any:
         return (model.hidden if model.headless else model.logits)(rows, ctx=ctx)
 
     def read_alone(n: int) -> Out:
-        kinds = None if given.kinds is None else _alone(given.rows, n, given.kinds)
-        return read(_alone(given.rows, n), kinds, None if given.marked is None else given.marked[n : n + 1])
+        kinds = None if inputs.kinds is None else _alone(inputs.rows, n, inputs.kinds)
+        return read(_alone(inputs.rows, n), kinds, None if inputs.marked is None else inputs.marked[n : n + 1])
 
-    with _recording(model, "body", given) as seen:
-        out = read(given.rows, given.kinds, given.marked)
-    real = given.rows >= 0
+    with _recording(model, "body", inputs) as recording:
+        out = read(inputs.rows, inputs.kinds, inputs.marked)
+    real = inputs.rows >= 0
     states = {
-        "last_hidden_state": seen.last,
-        "hidden_states": seen.states(given),
-        "attentions": _attentions(model, given, read_alone, {"": real})[""],
+        "last_hidden_state": recording.last,
+        "hidden_states": recording.states(inputs),
+        "attentions": _attentions(model, inputs, read_alone, {"": real})[""],
     }
     if model.headless:
         return _output("BaseModelOutput", **states)
-    loss = None if given.labels is None else _loss(out.y, _checked(given.labels, given.rows), real)
+    loss = None if inputs.labels is None else _loss(out.y, _checked(inputs.labels, inputs.rows), real)
     return _output("MaskedLMOutput", loss=loss, logits=out.y, **states)
 
 
 @_call.register
-def _(model: Seq2Seq, given: Inputs) -> Any:
-    target, labels = given.target, given.labels
+def _(model: Seq2Seq, inputs: Inputs) -> Any:
+    target, labels = inputs.target, inputs.labels
     if target is None and labels is None:
         raise ValueError(
             f"{display_name(model)} got no target. Give labels, or decoder_input_ids that begin with model.begin"
@@ -210,25 +210,25 @@ def _(model: Seq2Seq, given: Inputs) -> Any:
         after = (labels >= 0).flip(1).cumsum(1).flip(1) == 0  # padding; earlier labels without a loss are read
         written = labels.masked_fill(labels < 0, model.begin).masked_fill(after, -1)
         target = torch.cat([first, written[:, :-1]], 1)
-    state = given.state
-    if state is None and given.keeps_state:
+    state = inputs.state
+    if state is None and inputs.keeps_state:
         state = model.start(*target.shape)
-    source = given.rows if given.state is None else None
-    with _recording(model, "encoder", given) as encoded, _recording(model, "decoder", given) as decoded:
+    source = inputs.rows if inputs.state is None else None
+    with _recording(model, "encoder", inputs) as encoded, _recording(model, "decoder", inputs) as decoded:
         out = model.logits(target, state, source=source)
     maps = _attentions(
         model,
-        given,
-        lambda n: model.logits(_alone(target, n), source=_alone(given.rows, n)),
-        {"encoder": given.rows >= 0, "decoder": target >= 0},
+        inputs,
+        lambda n: model.logits(_alone(target, n), source=_alone(inputs.rows, n)),
+        {"encoder": inputs.rows >= 0, "decoder": target >= 0},
     )
     return _output(
         "Seq2SeqLMOutput",
         loss=None if labels is None else _loss(out.y, _checked(labels, target), target >= 0),
         logits=out.y,
-        past_key_values=out.state if given.keeps_state else None,
-        decoder_hidden_states=decoded.states(given),
-        encoder_hidden_states=encoded.states(given),
+        past_key_values=out.state if inputs.keeps_state else None,
+        decoder_hidden_states=decoded.states(inputs),
+        encoder_hidden_states=encoded.states(inputs),
         decoder_attentions=maps["decoder"],
         encoder_attentions=maps["encoder"],
         encoder_last_hidden_state=encoded.last,
@@ -237,27 +237,27 @@ def _(model: Seq2Seq, given: Inputs) -> Any:
 
 
 @_call.register
-def _(model: Classifier, given: Inputs) -> Any:
-    if given.kinds is not None and bool(given.kinds.any()):
+def _(model: Classifier, inputs: Inputs) -> Any:
+    if inputs.kinds is not None and bool(inputs.kinds.any()):
         raise ValueError("a classifier reads one text without segment types. Leave token_type_ids out")
-    with _recording(model, "body", given) as seen:
-        out = model.read(given.rows)
-    labels = None if given.labels is None else given.labels.flatten()
-    if labels is not None and (labels.is_floating_point() or labels.shape != given.rows.shape[:1]):
+    with _recording(model, "body", inputs) as recording:
+        out = model.read(inputs.rows)
+    labels = None if inputs.labels is None else inputs.labels.flatten()
+    if labels is not None and (labels.is_floating_point() or labels.shape != inputs.rows.shape[:1]):
         raise ValueError(
             f"labels have {labels.dtype} and shape {list(labels.shape)}, expected the class of each row as an integer "
-            f"[{len(given.rows)}]"
+            f"[{len(inputs.rows)}]"
         )
     if labels is not None:
         check_below(labels, out.y.shape[-1], "class", "make classes larger")
-    real = model.pooling.rows(given.rows, mark=model.vocab) >= 0  # with a class token, if there is one
+    real = model.pooling.rows(inputs.rows, mark=model.vocab) >= 0  # with a class token, if there is one
     return _output(
         "SequenceClassifierOutput",
         loss=None if labels is None else F.cross_entropy(at_least_float32(out.y), labels.long()),
         logits=out.y,
-        hidden_states=seen.states(given),
-        attentions=_attentions(model, given, lambda n: model.read(_alone(given.rows, n)), {"": real})[""],
-        last_hidden_state=seen.last,
+        hidden_states=recording.states(inputs),
+        attentions=_attentions(model, inputs, lambda n: model.read(_alone(inputs.rows, n)), {"": real})[""],
+        last_hidden_state=recording.last,
     )
 
 
@@ -309,9 +309,9 @@ class _Recording(NamedTuple):
     def last(self) -> Tensor | None:
         return self.outputs[-1] if self.outputs else None
 
-    def states(self, given: Inputs) -> tuple[Tensor, ...] | None:
+    def states(self, inputs: Inputs) -> tuple[Tensor, ...] | None:
         """Return the hidden states, if they are asked for."""
-        if not given.shows_states or not self.outputs:
+        if not inputs.shows_states or not self.outputs:
             return None
         shape = self.outputs[-1].shape
         whole = bool(self.blocks) and all(state.shape == shape for state in self.blocks)
@@ -319,74 +319,73 @@ class _Recording(NamedTuple):
 
 
 @contextmanager
-def _recording(model: nn.Module, name: str, given: Inputs) -> Iterator[_Recording]:
+def _recording(model: nn.Module, name: str, inputs: Inputs) -> Iterator[_Recording]:
     """Record the hidden states of the body of this name; a wrapper of a model has it further inside.
 
     The calls of other threads are not recorded.
     """
     thread = get_ident()
-    places = (part for place, part in model.named_modules() if place.rpartition(".")[2] == name)
-    body, seen = next(places, None), _Recording([], [], [])
-    layers = getattr(body, "layers", ()) if given.shows_states else ()
-    blocks = [
-        layer for layer in layers if isinstance(layer, ResidualBlock)
-    ] or layers  # a norm of the input is no block
+    places = (part for path, part in model.named_modules() if path.rpartition(".")[2] == name)
+    body, recording = next(places, None), _Recording([], [], [])
+    layers = getattr(body, "layers", ()) if inputs.shows_states else ()
+    # a norm of the body's input is no block
+    blocks = [layer for layer in layers if isinstance(layer, ResidualBlock)] or layers
 
-    def keep(kept: list[Tensor], state: Tensor) -> None:
+    def record(states: list[Tensor], state: Tensor) -> None:
         if get_ident() == thread:
-            kept.append(state)
+            states.append(state)
 
     hooks = [
-        part.register_forward_pre_hook(lambda _, args, kept=kept: keep(kept, args[0]))
-        for parts, kept in (((body,) if body is not None else (), seen.inputs), (blocks, seen.blocks))
+        part.register_forward_pre_hook(lambda _, args, states=states: record(states, args[0]))
+        for parts, states in (((body,) if body is not None else (), recording.inputs), (blocks, recording.blocks))
         for part in parts
     ]
     if body is not None:
-        hooks.append(body.register_forward_hook(lambda module, args, out: keep(seen.outputs, out.y)))
+        hooks.append(body.register_forward_hook(lambda module, args, out: record(recording.outputs, out.y)))
     try:
-        yield seen
+        yield recording
     finally:
         for hook in hooks:
             hook.remove()
 
 
 def _attentions(
-    model: Any, given: Inputs, read: Callable[[int], Any], real: Mapping[str, Bool[Tensor, "B T"]]
+    model: Any, inputs: Inputs, read: Callable[[int], Any], real: Mapping[str, Bool[Tensor, "B T"]]
 ) -> dict[str, tuple[Tensor | None, ...] | None]:
     """Return the attention weights of each layer by its side, in the order of the layers; None without a request.
 
     read: function that reads the row of a number alone, without padding.
     real: True at the tokens that the layers of a side read, by the first part of their names, or "" for all layers.
     """
-    if not given.shows_attentions:
+    if not inputs.shows_attentions:
         return dict.fromkeys(real)
-    if given.state is not None:
+    if inputs.state is not None:
         raise ValueError("output_attentions needs the whole row. Leave past_key_values out")
     rows: list[dict[str, Tensor]] = []
-    unseen: dict[str, str] = {}
-    for n in range(len(given.rows)):
+    absent: dict[str, str] = {}
+    for n in range(len(inputs.rows)):
         lengths = {side: int(mask[n].sum()) for side, mask in real.items()}
         if min(lengths.values()) == 0:
             rows.append({})
             continue
         _, maps, missing = attention_maps(model, partial(read, n), lengths)
         rows.append(maps)
-        unseen |= {name: reason for name, reason in missing.items() if not model.get_submodule(name).cross}
+        absent |= {name: reason for name, reason in missing.items() if not model.get_submodule(name).cross}
     layers: dict[str, list[Tensor | None]] = {side: [] for side in real}
     for name, part in model.named_modules():
         if not isinstance(part, Attention) or part.cross:
             continue
         first = name.partition(".")[0]
         side = first if first in real else ""
-        if name in unseen:
+        if name in absent:
             layers[side].append(None)
         else:
             none = torch.zeros(part.sizes.heads, 0, 0)
             spread = [_spread(maps.get(name, none), mask) for maps, mask in zip(rows, real[side], strict=True)]
             layers[side].append(torch.stack(spread))
-    if unseen:
-        name, reason = next(iter(unseen.items()))
-        warn(f"{len(unseen)} of {len(unseen) + max(map(len, rows))} attention layers have no weights; {name}: {reason}")
+    if absent:
+        name, reason = next(iter(absent.items()))
+        warn(f"{len(absent)} of {len(absent) + max(map(len, rows))} attention layers have no weights; {name}: {reason}")
     return {side: tuple(each) for side, each in layers.items()}
 
 

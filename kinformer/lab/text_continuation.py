@@ -100,20 +100,31 @@ def rows_of(
 ) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B S"] | None]:
     """Return the prompts, and the sources if any, as rows of tokens, padded on the left.
 
-    model: the model, for its tokenizer. A model of another library reads the begin tokens of its tokenizer first. A
-        training of kinformer has rows without them.
-    prompts: the prompts. They follow the begin token of a target, or the last token of a prefilled text.
+    model: the model, for its tokenizer.
+    prompts: the prompts. They follow the `begin_tokens`, or the begin token of a target, or the last token of a
+        prefilled text.
     sources: the sources, or None.
     reading: the text that the model has already read (prefilled), or None.
     """
-    spelled = tokenizer_of_model(model)
-    encode = spelled.encode
+    encode = tokenizer_of_model(model).encode
     first = model.opening if sources is not None else [] if reading is None else [int(reading.last)]
     rows = [[*first, *encode(prompt)] for prompt in prompts]
-    if not first and model.trained_on is None and isinstance(spelled, Tokenizer) and (begins := spelled.begins):
-        rows = [row if row[:1] == [begins[0]] else [*begins, *row] for row in rows]  # a chat has them already
+    rows = rows if first else [[*begin_tokens(model, row), *row] for row in rows]
     begun = pad_sequences(rows, front=True)
     return begun, None if sources is None else pad_sequences([encode(prompt) for prompt in sources], front=True)
+
+
+def begin_tokens(model: Any, tokens: Sequence[int]) -> Sequence[int]:
+    """Return the begin tokens that the tokenizer of a model of another library puts before a text.
+
+    There are none for a model that kinformer trained, because its rows had none, and for a text that begins with them.
+
+    model: the model.
+    tokens: the text; a chat has begin tokens already.
+    """
+    spelled = tokenizer_of_model(model)
+    begins = spelled.begins if isinstance(spelled, Tokenizer) and model.trained_on is None else ()
+    return () if tuple(tokens[:1]) == begins[:1] else begins
 
 
 def last_token(spelled: Any, prompt: bytes, reading: PrefilledText | None) -> list[int]:

@@ -193,6 +193,28 @@ def test_rows_end_at_the_given_ids_or_at_those_of_the_tokenizer() -> None:
     assert ended == free[:count] + [1] * (9 - count)
 
 
+def test_lists_and_mappings_are_padded_and_no_result_has_minus_one() -> None:
+    torch.manual_seed(0)
+    model = kf.gpt(vocab=VOCAB, d=16, depth=1, heads=2).eval()
+    lists = [[3, 4, 5], [6]]
+    padded, mask = torch.tensor([[3, 4, 5], [7, 7, 6]]), torch.tensor([[1, 1, 1], [0, 0, 1]])
+    expected = model.generate(padded, mask, max_new_tokens=4).tolist()
+    assert model.generate(lists, max_new_tokens=4, pad_token_id=7).tolist() == expected
+    assert model.generate({"input_ids": padded, "attention_mask": mask}, max_new_tokens=4).tolist() == expected
+    end = expected[0][4]
+    ended = model.generate(padded[:1], max_new_tokens=4, eos_token_id=[-1, end]).tolist()
+    assert ended == [expected[0][:5] + [end] * 2]
+
+
+def test_samples_come_from_the_50_likeliest_tokens_by_default() -> None:
+    torch.manual_seed(0)
+    model, ids = kf.gpt(vocab=90, d=16, depth=1, heads=2).eval(), torch.tensor([[1, 2, 3]])
+    options = {"do_sample": True, "max_new_tokens": 40, "seed": 1}
+    drawn = {top_k: model.generate(ids, top_k=top_k, **options).tolist() for top_k in (None, 0, 50)}
+    assert drawn[None] == drawn[50] == kf.generate(model, ids, 40, temperature=1.0, top_k=50, seed=1).tolist()
+    assert drawn[0] == kf.generate(model, ids, 40, temperature=1.0, seed=1).tolist() != drawn[50]
+
+
 def test_a_model_without_a_head_returns_states(tmp_path: Path) -> None:
     config = transformers.BertConfig(**CONFIGS["bert"][1])
     peer = shaken(transformers.BertModel(config)).eval()
@@ -254,6 +276,9 @@ def test_samples_beams_and_what_has_no_weights() -> None:
         "attention_mask has shape .3, 11., but": lambda: model(ids, attention_mask=torch.ones(3, 11)),
         "labels have torch.float32 and shape .3.": lambda: kf.bert_classifier(d=8, depth=1, heads=2)(
             ids, labels=torch.rand(3)
+        ),
+        "temperature=0.5 has no effect with do_sample=False. Pass do_sample=True, or leave": lambda: model.generate(
+            ids, temperature=0.5
         ),
         "generate has no keyword 'repetition_penalty'": lambda: model.generate(ids, repetition_penalty=1.1),
     }.items():

@@ -12,6 +12,7 @@ from lm_eval.tasks import TaskManager
 
 import kinformer as kf
 from kinformer.bridge.lm_eval import KinformerLM
+from kinformer.checkpoint.tokenizer_choice import train_tokenizer
 
 QUESTIONS = [
     {"question": "the cat sat on the", "choices": ["mat", "dog", "a"], "answer": 0},
@@ -92,10 +93,26 @@ def test_answers_end_at_the_texts_of_the_task(model: kf.Model) -> None:
     assert ended == alone[0].split(stop)[0]
     usual = {"until": [], "temperature": 0.0, "top_p": 0.9, "do_sample": True, "max_tokens": 12, "num_beams": 1}
     assert lm.generate_until(requests("generate_until", ("a cat", usual))) == [ended]
-    for wrong, message in (({"batch_size": "auto"}, "wrong batch_size: got 'auto'"), ({"devcie": "cpu"}, "devcie")):
+    (unstopped,) = lm.generate_until(requests("generate_until", ("the", {"until": [""], "max_gen_toks": 12})))
+    assert unstopped == alone[1]
+    for wrong, message in (
+        ({"batch_size": 0}, "wrong batch_size: got 0, expected a number above 0"),
+        ({"batch_size": "auto"}, "wrong batch_size: got 'auto'"),
+        ({"devcie": "cpu"}, "devcie"),
+    ):
         with pytest.raises((ValueError, TypeError), match=message):
             KinformerLM(model, **wrong)
     with pytest.raises(ValueError, match="a task gives num_beams=2, but answers are single rows"):
         lm.generate_until(requests("generate_until", ("a", {"num_beams": 2})))
-    with pytest.raises(ValueError, match="lm_eval needs a model that predicts the next token of a text, but bert"):
+    with pytest.raises(
+        ValueError, match="lm_eval needs a model that predicts the next token of a text, but bert is a masked"
+    ):
         KinformerLM(kf.bert(d=16, depth=1, heads=2))
+
+
+def test_models_with_other_tokenizers_have_other_names(model: kf.Model) -> None:
+    names = [KinformerLM(model).tokenizer_name]
+    for text in ("the cat sat", "xyzzy ab ab"):
+        model.tokenizer = train_tokenizer([text], 300)
+        names.append(KinformerLM(model).tokenizer_name)
+    assert names[0] == "bytes" and len(set(names)) == 3

@@ -75,7 +75,7 @@ SOONER = {  # what a line says, and what is run in its place
     r"(?<=images=)FOLDER": "pictures.npz",
     r"(?<=offline=)PATH": "mixed/expert.npz",
     r"(?<=--prompts )FILE": "prompts.txt",
-    r"(?<=\bscore )(\S+) --text FILE": r"\1 --text prompts.txt",
+    r"(?<=\bscore )(\S+) --texts FILE": r"\1 --texts prompts.txt",
     r"hf:HuggingFaceTB/SmolLM2-135M-Instruct": "hf:CHAT_FOLDER",
     r"--delta 0.1 --epsilon 0.05": "--delta 0.5 --epsilon 0.2 --samples 9",
     r"--then steps=\d+": "--then steps=2",

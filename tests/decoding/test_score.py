@@ -39,10 +39,10 @@ def test_batches_and_pieces_change_nothing(model: kf.Model, logits: int, monkeyp
 def test_the_greedy_text_is_the_likeliest(model: kf.Model) -> None:
     ids = kf.generate(model, list(b"a cat"), 9, temperature=0)[0].tolist()
     (scores,) = kf.score(model, [ids])
-    assert scores.likeliest[5:].all() and not scores.likeliest[0]
+    assert scores.is_greedy[5:].all() and not scores.is_greedy[0]
     ids[9] = (ids[9] + 1) % 256
     (scores,) = kf.score(model, [ids])
-    assert scores.likeliest[5:9].all() and not scores.likeliest[9]
+    assert scores.is_greedy[5:9].all() and not scores.is_greedy[9]
 
 
 def test_a_text_beyond_the_learned_positions_is_read_in_windows() -> None:
@@ -57,7 +57,7 @@ def test_a_text_beyond_the_learned_positions_is_read_in_windows() -> None:
 
 
 def test_other_models_are_refused_in_a_line() -> None:
-    for other, got in ((kf.bert(d=16, depth=1, heads=2), "bert, which reads masked"), (3, "3")):
+    for other, got in ((kf.bert(d=16, depth=1, heads=2), "bert, a masked language model"), (3, "3")):
         with pytest.raises(ValueError, match=f"next token of a text: got {got}. Use one such as gpt"):
             kf.score(other, "a")
 
@@ -66,6 +66,24 @@ def test_ids_that_are_no_tokens_are_refused(model: kf.Model) -> None:
     for wrong in (-1, 256):
         with pytest.raises(ValueError, match=f"a text has the token id {wrong}: expected 0 to 255"):
             kf.score(model, [[5, wrong, 6]])
-    for given, got in (([1, 2, 3], ".1, 2, 3."), (5, "5")):
-        with pytest.raises(TypeError, match=f"wrong texts: got {got}, expected texts or lists of token ids"):
-            unwrap(kf.score)(model, given)
+    for texts, got in (
+        ([1, 2, 3], ".1, 2, 3."),
+        (5, "5"),
+        ([[1.5, 2]], ".*1.5, 2"),
+        ([[True, False]], ".*True, False"),
+        ({"input_ids": [[1]]}, ".'input_ids'"),
+        ([{5: 6}], ".*5: 6"),
+        ([[[1]]], r"\[\[\[1"),
+        ([None], ".None."),
+        ([torch.tensor([0.5, 1.0])], ".tensor"),
+    ):
+        with pytest.raises(TypeError, match=f"wrong texts: got {got}.*, expected texts or lists of token ids"):
+            unwrap(kf.score)(model, texts)
+
+
+def test_an_iterator_of_texts_and_tensors_of_ids_are_scored(model: kf.Model) -> None:
+    (expected,) = kf.score(model, "a cat")
+    (of_iterator,) = kf.score(model, iter(["a cat"]))
+    (of_ids,) = kf.score(model, [torch.tensor(list(b"a cat"))])
+    for scores in (of_iterator, of_ids):
+        assert torch.equal(scores.log_probabilities[1:], expected.log_probabilities[1:])

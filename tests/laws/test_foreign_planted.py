@@ -11,194 +11,71 @@ from torch import Tensor, nn
 import kinformer as kf
 from kinformer.cli.__main__ import run
 from kinformer.laws.support.verdicts import laws
-
-VOCAB, D = 23, 16
-
-
-class PlainLM(nn.Module):
-    """One layer of causal attention with a cache, an attention mask and a tied head; twins change one method."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.table, self.places = nn.Embedding(VOCAB, D), nn.Embedding(200, D)
-        self.qkv, self.head = nn.Linear(D, 3 * D), nn.Linear(D, VOCAB, bias=False)
-        self.head.weight = self.table.weight
-
-    def allowed(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
-        return k_pos <= q_pos
-
-    def end(self, x: Tensor) -> Tensor:
-        return x
-
-    def join(self, past: Tensor, new: Tensor) -> Tensor:
-        return torch.cat([past, new], 1)
-
-    def hide(self, scores: Tensor, attention_mask: Tensor) -> Tensor:
-        return scores.masked_fill(attention_mask[:, None] == 0, -1e9)
-
-    def forward(
-        self, tokens: Tensor, attention_mask: Tensor | None = None, cache: Any = None, position_ids: Any = None
-    ) -> tuple[Tensor, Any]:
-        before = 0 if cache is None else cache[0].shape[1]
-        columns = torch.arange(before, before + tokens.shape[1])
-        x = self.table(tokens) + self.places(columns[None] if position_ids is None else position_ids)
-        q, k, v = self.qkv(x).chunk(3, -1)
-        if cache is not None:
-            k, v = self.join(cache[0], k), self.join(cache[1], v)
-        scores = q @ k.transpose(1, 2) / 4
-        k_pos = torch.arange(k.shape[1])
-        if attention_mask is not None:
-            scores = self.hide(scores, attention_mask)
-        scores = scores.masked_fill(~self.allowed(columns[:, None] - before + k.shape[1] - q.shape[1], k_pos), -1e9)
-        return self.head(self.end(x + scores.softmax(-1) @ v)), (k, v)
-
-
-class Peeks(PlainLM):
-    """One place reads one token ahead, beyond 128 tokens."""
-
-    def allowed(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
-        return k_pos <= q_pos + (q_pos == 128)
-
-
-class PeeksBehindAZero(PlainLM):
-    """The leak has a weight of zero, as after an initialisation."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.gate = nn.Parameter(torch.zeros(()))
-
-    def end(self, x: Tensor) -> Tensor:
-        return x + self.gate * x.flip(1)
-
-
-class ForgetsOneKey(PlainLM):
-    """The cache is off by one: it loses the oldest key."""
-
-    def join(self, past: Tensor, new: Tensor) -> Tensor:
-        return torch.cat([past[:, 1:], new], 1)
-
-
-class NormsAcrossRows(PlainLM):
-    """Batch normalisation mixes the rows in train mode."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = nn.BatchNorm1d(D)
-
-    def end(self, x: Tensor) -> Tensor:
-        return self.norm(x.transpose(1, 2)).transpose(1, 2)
-
-
-class CentresTheBatch(PlainLM):
-    """The mean over the batch is subtracted in every mode."""
-
-    def end(self, x: Tensor) -> Tensor:
-        return x - x.mean(0, keepdim=True)
-
-
-class ReadsPadding(PlainLM):
-    """The attention mask is taken and not used."""
-
-    def hide(self, scores: Tensor, attention_mask: Tensor) -> Tensor:
-        return scores
-
-
-class DividesByTheEmptyRow(PlainLM):
-    """A masked row is -inf, so a row of padding only gives NaN, and so does the gradient of all rows."""
-
-    def hide(self, scores: Tensor, attention_mask: Tensor) -> Tensor:
-        return scores.masked_fill(attention_mask[:, None] == 0, -torch.inf)
-
-
-class Overflows(PlainLM):
-    """exp(100) is finite in float64 alone."""
-
-    def end(self, x: Tensor) -> Tensor:
-        return x + (100 + 0 * x).exp() / (100 + 0 * x).exp()
-
-
-class CountsInLowPrecision(PlainLM):
-    """Positions beyond 256 are the same number in bfloat16."""
-
-    def end(self, x: Tensor) -> Tensor:
-        position = torch.arange(x.shape[1]).to(x.dtype)[:, None]
-        return x + 20 * torch.sin(position * torch.arange(1, D + 1).to(x.dtype))
-
-
-class UntiedAfterLoading(PlainLM):
-    """Loading makes the head a weight of its own."""
-
-    def load_state_dict(self, *args: Any, **options: Any) -> Any:
-        result = super().load_state_dict(*args, **options)
-        self.head.weight = nn.Parameter(self.head.weight.detach().clone())
-        return result
-
-
-class TiedByData(PlainLM):
-    """Two parameters share memory, until the precision changes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.head.weight = nn.Parameter(self.table.weight.data)
-
-
-class TiedByValue(PlainLM):
-    """The head starts as a copy of the table."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.head.weight = nn.Parameter(self.table.weight.detach().clone())
-
-
-class ForgetsANumber(PlainLM):
-    """A random tensor is no buffer, so it is not saved."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = torch.rand(D)
-
-    def end(self, x: Tensor) -> Tensor:
-        return x * self.scale.to(x.dtype)
-
-
-class DropsInEval(PlainLM):
-    """Dropout does not follow the mode."""
-
-    def end(self, x: Tensor) -> Tensor:
-        return nn.functional.dropout(x, 0.5)
-
-
-PLANTED: list[tuple[type[PlainLM], str, str]] = [
-    (Peeks, "peek", "changing token 129 of 130 changes the logits at position 128 by"),
-    (PeeksBehindAZero, "peek", "changing token 1 of 2 changes the logits at position 0 by"),
-    (
-        ForgetsOneKey,
-        "chunk",
-        "decoding 2 tokens as a prompt of 1 tokens, then token by token, gives logits at position",
-    ),
-    (NormsAcrossRows, "batch_mates", "gives other logits in train mode than in a batch of one"),
-    (CentresTheBatch, "batch_mates", "gives other logits than in a batch of one"),
-    (ReadsPadding, "padding", "columns of padding on the left of a row of"),
-    (DividesByTheEmptyRow, "empty_rows", "although the loss reads only other rows"),
-    (Overflows, "dtype", "are NaN or infinite in float32"),
-    (CountsInLowPrecision, "dtype", "in bfloat16, the median error over"),
-    (UntiedAfterLoading, "ties", "after saving and loading, head.weight and table.weight are no longer one weight"),
-    (TiedByData, "ties", "after a change of precision, head.weight and table.weight are no longer one weight"),
-    (TiedByValue, "ties", "table.weight and head.weight are equal but are two weights"),
-    (ForgetsANumber, "save_load", "save every number as a parameter or a persistent buffer"),
-    (DropsInEval, "runs", "the same call in eval mode gives logits that differ"),
-]
+from tests.laws.planted_modules import BROKEN, VOCAB, CentresTheBatch, D, PlainLM
 
 
 def test_a_sound_module_keeps_every_law() -> None:
     assert {verdict.law: verdict.end for verdict in kf.check(PlainLM)} == dict.fromkeys(laws("foreign"), "holds")
 
 
-@pytest.mark.parametrize(("model", "law", "text"), PLANTED, ids=[model.__name__ for model, _, _ in PLANTED])
-def test_each_fault_is_named(model: type[PlainLM], law: str, text: str) -> None:
-    (verdict,) = kf.check(model, law=law)
-    assert (verdict.law, verdict.end) == (law, "broken")
-    assert text in verdict.text and "\n" not in verdict.text
+@pytest.mark.parametrize("model", BROKEN)
+def test_each_fault_is_named_and_nothing_else(model: type[nn.Module]) -> None:
+    texts = {verdict.law: verdict.text for verdict in kf.check(model) if verdict.is_failure}
+    assert texts.keys() == BROKEN[model].keys()
+    for law, part in BROKEN[model].items():
+        assert part in texts[law] and "\n" not in texts[law]
+
+
+class NeedsPositions(PlainLM):
+    """Positions come from position_ids, as some models of transformers expect in decoding."""
+
+    def forward(self, tokens: Tensor, attention_mask: Any = None, cache: Any = None, position_ids: Any = None) -> Any:
+        positions = torch.arange(tokens.shape[1]) if position_ids is None else position_ids
+        return super().forward(tokens, attention_mask, cache, positions)
+
+
+class TakesEights(PlainLM):
+    """Rows must have a multiple of 8 tokens."""
+
+    def forward(self, tokens: Tensor, attention_mask: Any = None, cache: Any = None, position_ids: Any = None) -> Any:
+        if tokens.shape[1] % 8:
+            raise ValueError("expected a multiple of 8 tokens")
+        return super().forward(tokens, attention_mask, cache, position_ids)
+
+
+class RefusesChunks(PlainLM):
+    """Only single tokens can be decoded."""
+
+    def join(self, past: Tensor, new: Tensor) -> Tensor:
+        if new.shape[1] > 1:
+            raise NotImplementedError("one token at a time")
+        return super().join(past, new)
+
+
+class NeedsTargetsInTraining(PlainLM):
+    """A call without targets fails in train mode."""
+
+    def end(self, x: Tensor) -> Tensor:
+        if self.training:
+            raise ValueError("no targets")
+        return x
+
+
+@pytest.mark.parametrize(
+    ("model", "law", "reason"),
+    [
+        (NeedsPositions, "", ""),
+        (TakesEights, "chunk", "the model refuses rows of length 1: ValueError: expected a multiple of 8 tokens"),
+        (RefusesChunks, "chunk", "but the model refuses chunks of several tokens: NotImplementedError: one token at a"),
+        (NeedsTargetsInTraining, "batch_mates", "but a call in train mode fails: ValueError: no targets"),
+    ],
+)
+def test_a_sound_module_with_limits_breaks_no_law(model: type[nn.Module], law: str, reason: str) -> None:
+    verdicts = {verdict.law: verdict for verdict in kf.check(model)}
+    assert {name: verdict.end for name, verdict in verdicts.items()} == {
+        name: "nothing" if name == law else "holds" for name in laws("foreign")
+    }
+    assert not law or reason in verdicts[law].text
 
 
 def test_the_model_of_the_caller_is_unchanged() -> None:

@@ -1,5 +1,7 @@
 """Models of transformers by the laws for other libraries: plain ones keep all, known faults are named."""
 
+import builtins
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -84,3 +86,26 @@ def test_the_command_tests_a_folder(plain: dict[str, Any], tmp_path: Path, capsy
     (tmp_path / "gpt2" / "model.safetensors").write_bytes(b"")
     assert run(["check", f"hf:{tmp_path / 'gpt2'}"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_command_never_runs_code_of_a_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(builtins, "input", lambda *_: "y")  # transformers asks whether it may run the code
+    config = {"model_type": "aimv2_text_model", "auto_map": {"AutoModel": "code.Model"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "code.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    assert run(["check", f"hf:{tmp_path}"]) == 2
+    assert not (tmp_path / "ran").exists()
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("content", "message"), [("{", "is truncated or not JSON"), ("[1]", "is a list, expected an")])
+def test_a_spoiled_config_is_refused_in_a_line(
+    content: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.json").write_text(content)
+    assert run(["check", f"hf:{tmp_path}"]) == 2
+    err = capsys.readouterr().err
+    assert message in err and err.count("\n") == 1

@@ -25,39 +25,42 @@ def judge(box: BlackBox) -> Iterator[str]:
         raise Unjudged("forward takes no cache, such as past_key_values")
     if box.why_not_causal:
         raise Unjudged(box.why_not_causal)
-    if box.call(box.tokens(1, 2), caching=True).cache is None:
+    if box.call(box.tokens(1, box.short), caching=True).cache is None:
         raise Unjudged("a call returns no cache")
-    longest = min(48 if box.is_large else LENGTH, box.longest)
+    box.fit(1)  # else the model cannot decode token by token
+    longest = box.fit(48 if box.is_large else LENGTH)
     yield from find_shortest(_check_steps, box, longest)
     yield from find_shortest(_check_uneven, box, longest)
 
 
-def _check_steps(length: int, seed: int, box: BlackBox) -> None:
-    prompt = max(1, 3 * length // 4)
-    _check(length, seed, box, [prompt] + [1] * (length - prompt), f"a prompt of {prompt} tokens, then token by token,")
+def _check_steps(length: int, box: BlackBox) -> None:
+    prompt = box.fit(max(1, 3 * length // 4))
+    _check(length, box, [prompt] + [1] * (length - prompt), f"a prompt of {prompt} tokens, then token by token,")
 
 
-def _check_uneven(length: int, seed: int, box: BlackBox) -> None:
+def _check_uneven(length: int, box: BlackBox) -> None:
     sizes: list[int] = []
     while sum(sizes) < length:
         sizes.append(min(UNEVEN[len(sizes) % len(UNEVEN)], length - sum(sizes)))
-    _check(length, seed, box, sizes, f"chunks of {sizes[:8]}{' and more' if len(sizes) > 8 else ''} tokens")
+    _check(length, box, sizes, f"chunks of {sizes[:8]}{' and more' if len(sizes) > 8 else ''} tokens")
 
 
-def _check(length: int, seed: int, box: BlackBox, sizes: list[int], case: str) -> None:
-    tokens = box.tokens(2, length, seed)
+def _check(length: int, box: BlackBox, sizes: list[int], case: str) -> None:
+    tokens = box.tokens(2, length)
     whole = box.call(tokens).logits
     try:
         decoded = decode(box, tokens, sizes)
     except Exception as error:
         if max(sizes[1:], default=1) > 1 and type(error) in (NotImplementedError, ValueError):
-            return  # a model may refuse chunks of several tokens
+            raise Unjudged(
+                f"the law holds token by token, but the model refuses chunks of several tokens: {one_line(error)}"
+            ) from error
         raise Broken(f"decoding {length} tokens as {case} fails: {one_line(error)}") from error
     for positions in (False, True) if box.takes_mask else ():
         if difference(decoded, whole).share > BOUND:
-            with suppress(Exception):  # some models need what generate of transformers gives them
-                told = decode(box, tokens, sizes, masked=True, positions=positions)
-                decoded = min(decoded, told, key=lambda logits: difference(logits, whole).size)
+            with suppress(Exception):  # some models need the mask or positions, which `generate` of transformers gives
+                informed = decode(box, tokens, sizes, masked=True, positions=positions)
+                decoded = min(decoded, informed, key=lambda logits: difference(logits, whole).size)
     check_near(
         decoded,
         whole,

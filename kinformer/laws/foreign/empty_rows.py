@@ -25,14 +25,14 @@ def judge(box: BlackBox) -> Iterator[str]:
 
 
 def _check(box: BlackBox, model: nn.Module) -> None:
-    length = min(LENGTH, box.longest)
+    length = box.fit(LENGTH, side="source" if box.is_seq2seq else "tokens")
     tokens, mask = box.tokens(3, length), torch.ones(3, length, dtype=torch.long, device=box.device)
     mask[1], tokens[1] = 0, box.pad or 0
     mask[2, length - length // 3 :] = 0
     tokens = torch.where(mask.bool(), tokens, torch.as_tensor(box.pad or 0, device=box.device))
     rows: dict[str, Any] = {"mask": mask}
     if box.is_seq2seq:
-        rows, tokens = {"source": tokens, "source_mask": mask}, box.tokens(3, 4, 7)
+        rows, tokens = {"source": tokens, "source_mask": mask}, box.tokens(3, box.short, 7)
     try:
         logits = box.call(tokens, **rows, model=model, gradients=True).logits
     except Exception as error:

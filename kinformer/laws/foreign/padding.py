@@ -34,25 +34,27 @@ def judge(box: BlackBox) -> Iterator[str]:
         yield from find_shortest(_check, box, min(LENGTH, box.longest - PADS), side)
 
 
-def _check(length: int, seed: int, box: BlackBox, side: str) -> None:
-    tokens, lengths = box.tokens(3, length, seed), [length, max(1, length - 3), max(1, length // 2)]
-    columns = length + PADS
+def _check(length: int, box: BlackBox, side: str) -> None:
+    inputs = "source" if box.is_seq2seq else "tokens"
+    lengths = [box.fit(max(1, n), side=inputs) for n in (length, length - 3, length // 2)]
+    columns = box.fit(lengths[0] + PADS, longer=True, side=inputs)
+    tokens = box.tokens(3, lengths[0])
     padded = torch.full((3, columns), box.pad or 0, device=box.device)
     mask = torch.zeros_like(padded)
     starts = [columns - n if side == "left" else 0 for n in lengths]
     for row, (start, n) in enumerate(zip(starts, lengths, strict=True)):
         padded[row, start : start + n] = tokens[row, :n]
         mask[row, start : start + n] = 1
-    ways: list[dict[str, Any]] = [{}]
+    inputs_of_calls: list[dict[str, Any]] = [{}]
     if box.takes_positions:
-        ways.append({"position_ids": (mask.cumsum(-1) - 1).clamp(min=0)})
+        inputs_of_calls.append({"position_ids": (mask.cumsum(-1) - 1).clamp(min=0)})
     alone = [
         _call(box, tokens[row : row + 1, :n], torch.ones(1, n, device=box.device)) for row, n in enumerate(lengths)
     ]
     largest: list[tuple[Difference, int]] = []
-    for way in ways:
+    for further in inputs_of_calls:
         try:
-            logits = _call(box, padded, mask, **way)
+            logits = _call(box, padded, mask, **further)
         except Exception as error:
             if largest:
                 continue
@@ -78,10 +80,9 @@ def _is_per_token(box: BlackBox) -> bool:
     return box.per_token and not box.is_seq2seq
 
 
-def _call(box: BlackBox, tokens: Tensor, mask: Tensor, **way: Any) -> Tensor:
+def _call(box: BlackBox, tokens: Tensor, mask: Tensor, **further: Any) -> Tensor:
     mask = mask.long()
     if box.is_seq2seq:
-        return box.call(
-            box.tokens(len(tokens), 4, 7)[:1].expand(len(tokens), -1), source=tokens, source_mask=mask
-        ).logits
-    return box.call(tokens, mask=mask, **way).logits
+        target = box.tokens(1, box.short, 7).expand(len(tokens), -1)
+        return box.call(target, source=tokens, source_mask=mask).logits
+    return box.call(tokens, mask=mask, **further).logits

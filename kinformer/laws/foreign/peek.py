@@ -19,17 +19,16 @@ BOUND = 1e-5  # largest difference, as a share of the spread: both calls compute
 def judge(box: BlackBox) -> Iterator[str]:
     """Change tokens at several places, and yield a sentence if logits before them change.
 
-    box: the model. A model is causal if it generates text, has a decoding cache or is a decoder. So is a module that
-        gives logits over its vocabulary, unless its class or config says `is_causal = False`.
+    box: the model. `BlackBox.why_not_causal` says which models may read ahead.
     """
     if box.why_not_causal:
         raise Unjudged(box.why_not_causal)
-    yield from find_shortest(_check, box, min(LENGTH, box.longest))
+    yield from find_shortest(_check, box, box.fit(LENGTH))
 
 
-def _check(length: int, seed: int, box: BlackBox) -> None:
-    tokens, other = box.tokens(1, length, seed), box.tokens(1, length, seed + 1000)
-    other = torch.where(other == tokens, box.tokens(1, length, seed + 2000), other)
+def _check(length: int, box: BlackBox) -> None:
+    tokens, other = box.tokens(1, length), box.tokens(1, length, 1000)
+    other = torch.where(other == tokens, box.tokens(1, length, 2000), other)
     before = box.call(tokens).logits
     places = {1, 2, length // 4, length // 2, 3 * length // 4, length - 1, 127, 128, 129}
     if box.is_large:

@@ -14,7 +14,7 @@ def judge(box: BlackBox) -> Iterator[str]:
 
     box: the model.
     """
-    tokens = box.tokens(2, min(box.longest, 160))
+    tokens = box.tokens(2, box.fit(160))
     first = box.call(tokens).logits
     if not first.isfinite().all():
         count = int((~first.isfinite()).sum())

@@ -21,13 +21,13 @@ def judge(box: BlackBox) -> Iterator[str]:
 
 
 def _check(box: BlackBox) -> None:
-    tokens = box.tokens(2, min(LENGTH, box.longest))
-    how = "save_pretrained and from_pretrained" if hasattr(box.model, "save_pretrained") else "state_dict"
+    tokens = box.tokens(2, box.fit(LENGTH))
+    functions = "save_pretrained and from_pretrained" if hasattr(box.model, "save_pretrained") else "state_dict"
     check_near(
         box.call(tokens, model=save_and_load(box)).logits,
         box.call(tokens).logits,
         lambda largest: (
-            f"after {how}, the logits at position {largest.column} differ by {largest}; save every number as a "
+            f"after {functions}, the logits at position {largest.column} differ by {largest}; save every number as a "
             "parameter or a persistent buffer"
         ),
     )

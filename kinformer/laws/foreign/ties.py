@@ -32,7 +32,7 @@ def judge(box: BlackBox) -> Iterator[str]:
 
 def _check_tied(box: BlackBox) -> None:
     """Check that an embedding and a head that are meant to be one weight are one."""
-    get_in, get_out = (getattr(box.original, f"get_{way}_embeddings", lambda: None) for way in ("input", "output"))
+    get_in, get_out = (getattr(box.original, f"get_{end}_embeddings", lambda: None) for end in ("input", "output"))
     try:
         table, head = getattr(get_in(), "weight", None), getattr(get_out(), "weight", None)
     except NotImplementedError:
@@ -70,7 +70,7 @@ def _check_groups(groups: list[list[str]], case: str, make: Callable[[], nn.Modu
 
 def _check_step(box: BlackBox, groups: list[list[str]]) -> None:
     model = box.copy(box.dtype)
-    box.call(box.tokens(2, min(8, box.longest)), model=model, gradients=True).logits.square().mean().backward()
+    box.call(box.tokens(2, box.short), model=model, gradients=True).logits.square().mean().backward()
     torch.optim.SGD(model.parameters(), lr=0.1).step()
     values = dict(model.named_parameters(remove_duplicate=False))
     for first, *others in groups:

@@ -143,18 +143,22 @@ def _read_foreign(text: str) -> PartsFile:
     """Return a model of transformers as the only part to test."""
     try:
         folder = _hf_folder(text)
+        content = read_config(folder / CONFIG)
     except (ValueError, OSError, ImportError) as error:
         raise Unreadable(str(error)) from error
-    if read_config(folder / CONFIG).get("model_type") == "kinformer":
+    if not isinstance(content, dict):
+        raise Unreadable(f"{folder / CONFIG} is {with_article(type(content).__name__)}, expected an object of JSON")
+    if content.get("model_type") == "kinformer":
         raise Unreadable(f"{text} holds a model of kinformer. Give the folder without hf:")
     try:
         import transformers
 
+        options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}  # code of a folder never runs
         with quiet_transformers():
-            config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+            config = transformers.AutoConfig.from_pretrained(folder, **options)
             names = [name for name in config.architectures or () if hasattr(transformers, name)]
             kind = getattr(transformers, names[0]) if names else transformers.AutoModel
-            model = kind.from_pretrained(folder, dtype="auto", local_files_only=True, use_safetensors=True).eval()
+            model = kind.from_pretrained(folder, dtype="auto", use_safetensors=True, **options).eval()
     except ModuleNotFoundError as error:
         advice = "run `pip install '.[hf]'` in kinformer's folder"
         raise Unreadable(f"{text} cannot be loaded without {error.name}: {advice}") from error

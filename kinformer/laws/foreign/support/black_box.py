@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from kinformer.core.parameter_noise import add_parameter_noise
 from kinformer.laws.foreign.support.vocabulary import count_of, vocabulary
+from kinformer.laws.support.findings import Unjudged
 
 LONG = 300  # tokens: bfloat16 cannot count beyond 256
 SHAKE = 0.1  # standard deviation of the noise on weights, as a share of the weights' own
@@ -33,6 +34,7 @@ LENGTHS = (
     "block_size",
 )
 BIDIRECTIONAL = re.compile(r"bert|masked|mlm|encoder(?!decoder)|bidirectional|xlnet", re.IGNORECASE)
+STEPS = 64  # largest number of lengths that are tried for the nearest one that a model takes
 LARGE = 20_000_000  # parameters; laws make fewer calls of a larger model
 
 
@@ -81,22 +83,21 @@ class BlackBox:
         self.is_large = sum(parameter.numel() for parameter in model.parameters()) > LARGE
         self.longest = 0
         self.model, self.dtype, self.longest = self._prepare()
-        shorter = min(self.longest, 24)
         try:
-            self.call(self.tokens(1, shorter))
-        except Exception as why:
+            self.short = self.fit(24)
+        except Unjudged as why:
             raise CannotRun(
-                f"{self.name} cannot be called with rows of {shorter} tokens, only with {self.longest}: {one_line(why)}"
+                f"{self.name} cannot be called with short rows, only with {self.longest} tokens: {why}"
             ) from why
 
     def _check_required(self) -> None:
-        given = {self.tokens_name, *(self._first(SOURCES) if self.is_seq2seq else "",)}
+        supplied = {self.tokens_name, *(self._first(SOURCES) if self.is_seq2seq else "",)}
         strange = [
             name
             for name, parameter in inspect.signature(self.original.forward).parameters.items()
             if parameter.default is parameter.empty
             and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-            and name not in given
+            and name not in supplied
         ]
         if strange:
             raise CannotRun(
@@ -122,7 +123,7 @@ class BlackBox:
                     error = why
                     continue
                 if dtype == torch.float32 or self._masks_in_float64(model, length):
-                    best = max(best, (model, dtype, length), key=lambda found: found[2])
+                    best = max(best, (model, dtype, length), key=lambda candidate: candidate[2])
                 break
             if best[2] == lengths[0]:
                 break
@@ -196,8 +197,7 @@ class BlackBox:
     @cached_property
     def per_token(self) -> bool:
         """True if the model gives logits for every token, and not one vector for a row."""
-        length = min(self.longest, 5)
-        return self.call(self.tokens(1, length)).logits.shape[1] == length
+        return self.call(self.tokens(1, self.short)).logits.shape[1] == self.short
 
     @cached_property
     def why_not_causal(self) -> str:
@@ -217,7 +217,7 @@ class BlackBox:
             return f"a {self.name} may read later tokens; if it must not, set is_causal = True on its class"
         if self.cache_name or getattr(self.original, "can_generate", lambda: False)():
             return ""
-        if self.call(self.tokens(1, 2)).logits.shape[-1] >= self.vocab:
+        if self.call(self.tokens(1, self.short)).logits.shape[-1] >= self.vocab:
             return ""
         return (
             "its outputs are no logits of the vocabulary; if it must not read ahead, set is_causal = True on its class"
@@ -245,6 +245,31 @@ class BlackBox:
         drawn = torch.randint(0, len(allowed), (rows, length), generator=generator)
         return torch.tensor(allowed)[drawn].to(self.device)
 
+    def fit(self, length: int, *, longer: bool = False, side: str = "tokens") -> int:
+        """Return the nearest number of tokens that the model takes in a row, such as a multiple of 8.
+
+        length: the number to try first.
+        longer: if true, larger numbers are tried next, else smaller ones.
+        side: "tokens" for rows of tokens, "source" for the source of an encoder-decoder.
+
+        Errors: Unjudged if the model takes none of these numbers.
+        """
+        lengths = range(length, self.longest + 1) if longer else range(min(length, self.longest), 0, -1)
+        errors = []
+        for n in lengths[:STEPS]:
+            row = self.tokens(1, n)
+            try:
+                if side == "source":
+                    self.call(self.tokens(1, self.short), source=row)
+                else:
+                    self.call(row)
+            except Exception as error:
+                errors.append(error)
+            else:
+                return n
+        numbers = f"{lengths[0]} to {n}" if n != lengths[0] else str(n)
+        raise Unjudged(f"the model refuses rows of length {numbers}: {one_line(errors[0])}")
+
     def draws(self, model: nn.Module) -> bool:
         """Return True if a call of a model draws random numbers.
 
@@ -254,7 +279,7 @@ class BlackBox:
         hooks = [model.register_forward_pre_hook(lambda *_: states.append(torch.get_rng_state()))]
         hooks.append(model.register_forward_hook(lambda *_: states.append(torch.get_rng_state())))
         try:
-            self.call(self.tokens(2, min(8, self.longest)), model=model)
+            self.call(self.tokens(2, self.short), model=model)
         finally:
             for hook in hooks:
                 hook.remove()
@@ -289,7 +314,7 @@ class BlackBox:
         """
         arguments: dict[str, Any] = {self.tokens_name: tokens}
         if self.is_seq2seq:
-            fixed = self.tokens(1, min(7, max(2, self.longest)), 99).expand(len(tokens), -1)
+            fixed = self.tokens(1, min(8, max(2, self.longest)), 99).expand(len(tokens), -1)
             arguments[self._first(SOURCES)] = fixed if source is None else source
             optional: dict[str, Any] = {"attention_mask": source_mask, "decoder_attention_mask": mask}
         else:

@@ -1,9 +1,8 @@
 """Comparisons of logits, and the shortest row at which a model breaks a law."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from time import monotonic
 from typing import Any, NamedTuple
 
 import torch
@@ -13,7 +12,7 @@ from kinformer.laws.foreign.support.black_box import BlackBox
 from kinformer.laws.support.findings import Broken, findings
 
 BOUND = 1e-4  # largest difference, as a share of the spread: a model may compute some steps in float32
-SEARCH = 4.0  # seconds for finding a smaller example
+SHORTER = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)  # lengths to try for a smaller example
 
 
 class Difference(NamedTuple):
@@ -59,38 +58,37 @@ def spread(logits: Tensor) -> float:
 
 
 def find_shortest(check: Callable[..., None], box: BlackBox, longest: int, *rest: Any) -> Iterator[str]:
-    """Call a test; if it fails with two draws of tokens, yield the text for the shortest row that fails.
+    """Call a test; if it fails, yield the text for the shortest row that fails, of about 20 rows.
 
-    check: the test: a function of a length, a seed, the model and `rest` that raises Broken.
+    check: the test: a function of a length, the model and `rest` that raises Broken.
     box: the model.
     longest: the length to try first.
     rest: further arguments.
     """
-    sentence = next(findings(check, longest, 0, box, *rest), None)
-    if sentence is None or next(findings(check, longest, 1, box, *rest), None) is None:
+    sentence = next(findings(check, longest, box, *rest), None)
+    if sentence is None:
         return
-    end = monotonic() + SEARCH
-    steps = [n for n in (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256) if n < longest] + [longest]
-    if (coarse := _first_failing(steps, end, check, box, *rest)) is not None:
-        before = max((n for n in steps if n < coarse[0]), default=1)
-        fine = _first_failing(range(before + 1, coarse[0]), end, check, box, *rest)
-        sentence = (coarse if fine is None else fine)[1]
+    passing, failing = 1, longest
+    for length in SHORTER[:: 3 if box.is_large else 1]:
+        if length >= failing:
+            break
+        if (shorter := _finding(check, length, box, *rest)) is not None:
+            failing, sentence = length, shorter
+            break
+        passing = length
+    while failing - passing > 1:  # bisection
+        middle = (passing + failing) // 2
+        if (shorter := _finding(check, middle, box, *rest)) is not None:
+            failing, sentence = middle, shorter
+        else:
+            passing = middle
     yield sentence
 
 
-def _first_failing(
-    lengths: Iterable[int], end: float, check: Callable[..., None], *rest: Any
-) -> tuple[int, str] | None:
-    """Return the first length that fails, with its finding; None if none does before the time is up.
-
-    A model may not take such short rows: such lengths are left out.
-    """
-    for length in lengths:
-        if monotonic() > end:
-            return None
-        with suppress(Exception):
-            if (sentence := next(findings(check, length, 0, *rest), None)) is not None:
-                return length, sentence
+def _finding(check: Callable[..., None], *arguments: Any) -> str | None:
+    """Return the finding of a test; None if it passes, and if the model does not take such short rows."""
+    with suppress(Exception):
+        return next(findings(check, *arguments), None)
     return None
 
 

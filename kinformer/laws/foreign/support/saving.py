@@ -38,7 +38,7 @@ def _through_a_folder(box: BlackBox) -> nn.Module:
         model.save_pretrained(folder)
         attention = getattr(box.config, "_attn_implementation", None)
         loaded: nn.Module = type(model).from_pretrained(
-            folder, dtype=box.dtype, attn_implementation=attention, local_files_only=True
+            folder, dtype=box.dtype, attn_implementation=attention, local_files_only=True, trust_remote_code=False
         )
     return loaded
 
