@@ -5,12 +5,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import lm_eval.models  # noqa: F401, it registers the models of lm_eval, which it does not do after another one
 from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
 
 from kinformer.bridge.load import load
+from kinformer.checkpoint.tokenizer import Tokenizer
 from kinformer.core.model import display_name
-from kinformer.decoding.byte_tokenizer import tokenizer_of_model
+from kinformer.decoding.byte_tokenizer import begin_tokens, tokenizer_of_model
 from kinformer.decoding.generate import end_tokens, generate
 from kinformer.decoding.score import score
 from kinformer.decoding.stop_at_text import stop_at_text
@@ -30,6 +32,8 @@ class KinformerLM(TemplateLM):
         lm_eval.simple_evaluate(KinformerLM("runs/llama"), tasks=["lambada_openai"])
 
     A text without a context is scored after one token: the tokenizer's begin token, else its end token, else a newline.
+    A model of another library reads the tokens that its tokenizer puts before a text, as in lm_eval's class for
+    transformers, so both have the same results.
 
     run: a model that predicts the next token, or anything that `kf.load` reads.
     batch_size: number of answers that are generated at a time.
@@ -62,26 +66,27 @@ class KinformerLM(TemplateLM):
         if not str(batch_size).isdecimal() or int(batch_size) == 0:
             raise ValueError(f"wrong batch_size: got {batch_size!r}, expected a number above 0. Give one such as 8")
         self.batch_size, self.max_gen_toks = int(batch_size), int(max_gen_toks)
-        self.spelled = tokenizer_of_model(self.model)
+        self.tokenizer = tokenizer_of_model(self.model)
 
     @property
     def tokenizer_name(self) -> str:
         """SHA-256 of the tokenizer, or "bytes"; lm_eval tells cached requests apart by it."""
-        return str(getattr(self.spelled, "sha256", "bytes"))
+        return str(getattr(self.tokenizer, "sha256", "bytes"))
 
     @property
     def eot_token_id(self) -> int:
         """Id of the token before a text without a context."""
-        begins = getattr(self.spelled, "begins", ()) or getattr(self.spelled, "ends", ())
-        return (begins or self.tok_encode("\n"))[0]
+        begin = self.tokenizer.special_token("bos_token") if isinstance(self.tokenizer, Tokenizer) else None
+        return begin if begin is not None else (getattr(self.tokenizer, "ends", ()) or self.tokenizer.encode("\n"))[0]
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any) -> list[int]:
-        """Return the tokens of a text; special tokens are never added."""
-        return list(self.spelled.encode(string))
+        """Return the tokens of a text, after its begin tokens unless add_special_tokens is False."""
+        tokens = self.tokenizer.encode(string)
+        return [*(() if add_special_tokens is False else begin_tokens(self.model, self.tokenizer, tokens)), *tokens]
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
         """Return a chat as one text, by the template of the tokenizer."""
-        return self.spelled.chat(chat_history, add_generation_prompt=add_generation_prompt)
+        return self.tokenizer.chat(chat_history, add_generation_prompt=add_generation_prompt)
 
     def _loglikelihood_tokens(
         self, requests: Sequence[tuple[Any, list[int], list[int]]], disable_tqdm: bool = False, **kwargs: Any
@@ -125,16 +130,17 @@ class KinformerLM(TemplateLM):
             prompts,
             int(next((options[name] for name in LENGTHS if name in options), self.max_gen_toks)),
             **_drawing(options),
-            stop=stop_at_text(self.spelled, *(text.encode() for text in until)) if until else None,
+            stop=stop_at_text(self.tokenizer, *(text.encode() for text in until)) if until else None,
         )
         texts = [self._text_of(row) for row in rows[:, max(map(len, prompts)) :].tolist()]
         return [min((text.split(stop)[0] for stop in until), key=len, default=text) for text in texts]
 
     def _text_of(self, row: Sequence[int]) -> str:
-        """Return the text of new tokens up to a token that ends a text."""
+        """Return the text of new tokens up to a token that ends a text, without special tokens."""
         ends = end_tokens(self.model)
         tokens = itertools.takewhile(lambda token: token >= 0 and token not in ends, row)
-        return self.spelled.decode(list(tokens)).decode(errors="replace")
+        special = self.tokenizer.special_ids if isinstance(self.tokenizer, Tokenizer) else frozenset()
+        return self.tokenizer.decode([token for token in tokens if token not in special]).decode(errors="replace")
 
 
 def _drawing(options: Mapping[str, Any]) -> dict[str, Any]:

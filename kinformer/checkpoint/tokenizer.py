@@ -142,6 +142,12 @@ class Tokenizer:
         mask = encoding.special_tokens_mask
         return tuple(encoding.ids[: mask.index(0)]) if 0 in mask else ()
 
+    @cached_property
+    def special_ids(self) -> frozenset[int]:
+        """Ids of the special tokens."""
+        added = self.backend.get_added_tokens_decoder()
+        return frozenset(number for number, token in added.items() if token.special)
+
     @property
     def ends(self) -> tuple[int, ...]:
         """Ids of the tokens that end a generated text; empty if there are none."""

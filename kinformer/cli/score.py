@@ -43,14 +43,13 @@ def score(
     # imported here, so that --help and early errors do not wait for torch or rich
     from kinformer.cli.support.load_model import load_model
     from kinformer.cli.support.progress_bar import progress
-    from kinformer.decoding.byte_tokenizer import tokenizer_of_model, warn_of_loss
+    from kinformer.decoding.byte_tokenizer import begin_tokens, tokenizer_of_model, warn_of_loss
     from kinformer.decoding.score import score as score_texts
-    from kinformer.lab.text_continuation import begin_tokens
 
     model = load_model(folder, member, device, precision=precision)
-    encode, decode = tokenizer_of_model(model).encode, tokenizer_of_model(model).decode
+    tokenizer = tokenizer_of_model(model)
     with from_user(ValueError, LookupError), print_warnings(), progress("scoring", len(lines), "lines") as listen:
-        rows = [[*begin_tokens(model, row), *row] for row in map(encode, lines)]
+        rows = [[*begin_tokens(model, tokenizer, row), *row] for row in map(tokenizer.encode, lines)]
         every = score_texts(model, rows, on_progress=listen)
         warn_of_loss(model, lines)
     results: list[dict[str, Any]] = [
@@ -59,7 +58,7 @@ def score(
             "log_probability": scores.total,
             "predicted": max(len(scores.tokens) - 1, 0),
             "tokens": [
-                {"text": decode([token]).decode(errors="replace"), "token": token, "log_probability": value}
+                {"text": tokenizer.decode([token]).decode(errors="replace"), "token": token, "log_probability": value}
                 for token, value in zip(scores.tokens.tolist(), scores.log_probabilities.tolist(), strict=True)
             ],
         }

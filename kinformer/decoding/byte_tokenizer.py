@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-from kinformer.checkpoint.tokenizer import LostBytes
+from kinformer.checkpoint.tokenizer import LostBytes, Tokenizer
 from kinformer.checkpoint.unknown_tokenizer import own_tokenizer
 
 _BREAK = re.compile(rb"[^\s](?: (?=[^\s])|\n(?=[^\s]))")  # between two words, where no tokenizer joins letters
@@ -42,6 +42,19 @@ def tokenizer_of_model(model: Any) -> Any:
     model: a trained model.
     """
     return own_tokenizer(model) or ByteTokenizer()
+
+
+def begin_tokens(model: Any, tokenizer: Any, tokens: Sequence[int]) -> Sequence[int]:
+    """Return the begin tokens that the tokenizer of a model of another library puts before a text.
+
+    There are none for a model that kinformer trained, because its rows had none, and for a text that begins with them.
+
+    model: the model.
+    tokenizer: its tokenizer, by `tokenizer_of_model`.
+    tokens: the text; a chat has begin tokens already.
+    """
+    begins = tokenizer.begins if isinstance(tokenizer, Tokenizer) and model.trained_on is None else ()
+    return () if tuple(tokens[:1]) == begins[:1] else begins
 
 
 def warn_of_loss(model: Any, texts: Iterable[bytes]) -> None:

@@ -99,6 +99,7 @@ def generate(
         recompute=not use_cache,
     )
     new = new if is_pair else new[:, rows.shape[1] :]
+    new = new[:, : int((new >= 0).any(0).sum())]  # up to the end of the longest row
     return torch.cat([prefix.to(new.device), new.masked_fill(new < 0, pad_token_id)], 1)
 
 
@@ -138,7 +139,7 @@ def _new_tokens(max_new_tokens: int | None, max_length: int | None, length: int,
         check_unused("max_new_tokens", max_length=(max_length, None))
         return max(max_new_tokens - forced, 0) if forced else max_new_tokens
     if max_length is None:
-        return NEW_TOKENS
+        return NEW_TOKENS - forced
     if max_length < length:
         raise ValueError(f"max_length={max_length} leaves no room: the prompt has {length} tokens. Give a larger one")
     return max_length - length

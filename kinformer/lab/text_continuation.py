@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from kinformer.checkpoint.tokenizer import Tokenizer
 from kinformer.core.mechanism import NoState
 from kinformer.core.model import display_name
 from kinformer.decoding.byte_tokenizer import tokenizer_of_model
@@ -106,25 +105,13 @@ def rows_of(
     sources: the sources, or None.
     reading: the text that the model has already read (prefilled), or None.
     """
-    encode = tokenizer_of_model(model).encode
+    tokenizer = tokenizer_of_model(model)
+    encode = tokenizer.encode
     first = model.opening if sources is not None else [] if reading is None else [int(reading.last)]
     rows = [[*first, *encode(prompt)] for prompt in prompts]
-    rows = rows if first else [[*begin_tokens(model, row), *row] for row in rows]
+    rows = rows if first else [[*begin_tokens(model, tokenizer, row), *row] for row in rows]
     begun = pad_sequences(rows, front=True)
     return begun, None if sources is None else pad_sequences([encode(prompt) for prompt in sources], front=True)
-
-
-def begin_tokens(model: Any, tokens: Sequence[int]) -> Sequence[int]:
-    """Return the begin tokens that the tokenizer of a model of another library puts before a text.
-
-    There are none for a model that kinformer trained, because its rows had none, and for a text that begins with them.
-
-    model: the model.
-    tokens: the text; a chat has begin tokens already.
-    """
-    spelled = tokenizer_of_model(model)
-    begins = spelled.begins if isinstance(spelled, Tokenizer) and model.trained_on is None else ()
-    return () if tuple(tokens[:1]) == begins[:1] else begins
 
 
 def last_token(spelled: Any, prompt: bytes, reading: PrefilledText | None) -> list[int]:

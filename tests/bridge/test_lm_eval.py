@@ -8,11 +8,13 @@ import lm_eval
 import pytest
 import torch
 from lm_eval.api.instance import Instance
+from lm_eval.api.registry import get_model
 from lm_eval.tasks import TaskManager
 
 import kinformer as kf
 from kinformer.bridge.lm_eval import KinformerLM
 from kinformer.checkpoint.tokenizer_choice import train_tokenizer
+from tests.bridge.test_tokenizers import folder_with
 
 QUESTIONS = [
     {"question": "the cat sat on the", "choices": ["mat", "dog", "a"], "answer": 0},
@@ -116,3 +118,17 @@ def test_models_with_other_tokenizers_have_other_names(model: kf.Model) -> None:
         model.tokenizer = train_tokenizer([text], 300)
         names.append(KinformerLM(model).tokenizer_name)
     assert names[0] == "bytes" and len(set(names)) == 3
+
+
+def test_results_are_those_of_the_class_for_transformers(tmp_path: Path) -> None:
+    """The tokenizer puts <s> before a text, and so do both."""
+    folder = folder_with(tmp_path / "theirs")
+    ours, theirs = KinformerLM(str(folder)), get_model("hf")(str(folder), device="cpu")
+    pairs = requests("loglikelihood", ("the cat", " sat on"), ("", "the mat"), ("a ", "b"))
+    for own, other in zip(ours.loglikelihood(pairs), theirs.loglikelihood(pairs), strict=True):
+        assert own == (pytest.approx(other[0], abs=1e-4), other[1])
+    whole = requests("loglikelihood_rolling", ("the cat sat",), ("x",))
+    assert ours.loglikelihood_rolling(whole) == pytest.approx(theirs.loglikelihood_rolling(whole), abs=1e-4)
+    options = {"until": ["q"], "max_gen_toks": 12, "do_sample": False}
+    texts = requests("generate_until", ("the cat", options), ("mat", options))
+    assert ours.generate_until(texts) == theirs.generate_until(texts)
