@@ -97,9 +97,7 @@ def generate(
         kinformer generate runs/llama/best --prompt "def main(" --tokens 200
         # One prompt per line of a file, with beam search
         kinformer generate runs/llama --prompts FILE --beam 4 --json
-        # The answer of a chat model of the Hub
         kinformer generate hf:HuggingFaceTB/SmolLM2-135M-Instruct --chat "Who wrote Emma?"
-        # The target of a source, with a model that was trained on pairs
         kinformer generate runs/pairs --source "ask 3"
         # Continue a long text that `kinformer read` has read
         kinformer generate runs/xl --state long.state --prompt "Who"
@@ -107,8 +105,7 @@ def generate(
 
     A single --prompt is printed with its continuation while the model generates. With --prompts FILE, the other lines
     do not change the text of a line, and each line has the next --seed. With --json, tokens and log-probabilities are
-    printed too. Bytes that are not UTF-8 are shown as �, the replacement character. On a terminal, control characters
-    are also shown as the replacement character.
+    printed too. Bytes that are not UTF-8 are shown as �, and so are control characters on a terminal.
 
     If --temperature, --top-k and --top-p are all absent, tokens are sampled with temperature 0.6 and top-p 0.9, as by
     `kinformer.generate` in Python; the same seed gives the same text there. If only --temperature 1 is given, tokens

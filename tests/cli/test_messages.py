@@ -67,6 +67,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         "--save": ["--save", f"{base}/saved"],
         "--steps": ["--steps", "1"],
         "--text": ["--text", "a_b"],
+        "--texts": ["--texts", "a_b"],
         "--env": ["--env", "t_maze"],
         "--task": ["--task", "lm"],
         "--datastore": ["--datastore", file],

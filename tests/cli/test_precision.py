@@ -22,7 +22,7 @@ COMMANDS = {
     "generate": "{run} --prompt a",
     "evaluate": "{run} --data text=stdlib",
     "read": "{run} {text} --save {text}.state",
-    "score": "{run} --text {text}",
+    "score": "{run} --texts {text}",
     "fill": "{run} --text a_b",
     "classify": "{run} --text a",
     "forecast": "{run} --data series={text} --out {text}.csv",
