@@ -13,7 +13,7 @@ from torch import Tensor
 
 from kinformer.core.mechanism import NoState
 from kinformer.core.model import display_name
-from kinformer.decoding.byte_tokenizer import tokenizer_of_model
+from kinformer.decoding.byte_tokenizer import begin_tokens, tokenizer_of_model
 from kinformer.decoding.generate import end_tokens, generate
 from kinformer.decoding.layers_used import record_layers_used
 from kinformer.decoding.pad_sequences import pad_sequences
