@@ -217,7 +217,7 @@ class Family:
         return {**self.tied_names, **{second: other for second, other in ties.items() if second != other}}
 
     def split(self, model: nn.Module) -> dict[str, Tensor]:
-        """Return the foreign tensors of our model, by name, without the head of a model that was read without one.
+        """Return the foreign tensors of our model, by name; a headless model has none for the head.
 
         model: our model.
         """

@@ -148,9 +148,7 @@ def _call(model: Any, inputs: Inputs) -> Any:
 
 @_call.register
 def _(model: TextModel, inputs: Inputs) -> Any:
-    state = inputs.state
-    if state is None and inputs.keeps_state:
-        state = model.start(*inputs.rows.shape)
+    state = model.start(*inputs.rows.shape) if inputs.keeps_state and inputs.state is None else inputs.state
     with _recording(model, "body", inputs) as recording:
         out = model.logits(inputs.rows, state)
     real, loss = inputs.rows >= 0, None
@@ -206,13 +204,10 @@ def _(model: Seq2Seq, inputs: Inputs) -> Any:
         )
     if target is None:
         assert labels is not None
-        first = labels.new_full((len(labels), 1), model.begin)
         after = (labels >= 0).flip(1).cumsum(1).flip(1) == 0  # padding; earlier labels without a loss are read
         written = labels.masked_fill(labels < 0, model.begin).masked_fill(after, -1)
-        target = torch.cat([first, written[:, :-1]], 1)
-    state = inputs.state
-    if state is None and inputs.keeps_state:
-        state = model.start(*target.shape)
+        target = F.pad(written[:, :-1], (1, 0), value=model.begin)
+    state = model.start(*target.shape) if inputs.keeps_state and inputs.state is None else inputs.state
     source = inputs.rows if inputs.state is None else None
     with _recording(model, "encoder", inputs) as encoded, _recording(model, "decoder", inputs) as decoded:
         out = model.logits(target, state, source=source)

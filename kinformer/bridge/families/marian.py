@@ -23,7 +23,7 @@ from kinformer.nn.positions.sinusoidal import Sinusoidal
 
 
 class EvenWidth(Keyword):
-    """The width of Marian; transformers places one more sine than cosines in an odd one, unlike the member."""
+    """The width of Marian, which must be even: transformers has one more sine than cosines in an odd one."""
 
     def read(self, config: Config, keywords: Keywords) -> dict[str, Any]:
         read = super().read(config, keywords)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from kinformer.bridge.family import default_keywords
 from kinformer.bridge.hf_folder import is_hf_folder
 from kinformer.bridge.load import load
 from kinformer.checkpoint.checkpoint import built_by, columns_of, is_pretrained, keywords_of
@@ -273,7 +274,10 @@ def _with_start(choice: MemberChoice, job: Job, start: Path) -> tuple[MemberChoi
         name, keywords, pretrained = built_by(start), keywords_of(start), is_pretrained(start)
     if name == name_of(choice.function):
         rows = job.data.longest_length(job.settings.length)
-        keywords = {word: value for word, value in keywords.items() if word != "length" or value >= (rows or 0)}
+        usual = default_keywords(choice.function)  # left out, because some have no effect beside the given keywords
+        keywords = {word: value for word, value in keywords.items() if value != usual.get(word)}
+        if keywords.get("length") is not None and keywords["length"] < (rows or 0):
+            del keywords["length"]
         choice = replace(choice, keywords={**keywords, **choice.keywords})
     settings = job.settings.of_weights(pretrained)
     if settings is not job.settings and not job.group.rank:
