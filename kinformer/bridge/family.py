@@ -216,14 +216,14 @@ class Family:
         ties = {second[0]: other[0] for second, other in shared.items() if len(second) == len(other) == 1}
         return {**self.tied_names, **{second: other for second, other in ties.items() if second != other}}
 
-    def split(self, model: nn.Module) -> dict[str, Tensor]:
+    def split(self, model: Any) -> dict[str, Tensor]:
         """Return the foreign tensors of our model, by name; a headless model has none for the head.
 
         model: our model.
         """
         ours, theirs = dict(tensors_of(model)), dict[str, Tensor]()
         for place in places(model, list(ours), self.tensors):
-            if getattr(model, "headless", False) and place.name.startswith(self.head_prefixes):
+            if model.headless and place.name.startswith(self.head_prefixes):
                 continue
             tensors = place.form.split(ours[place.name], place.owner)
             theirs |= {name: part.contiguous() for name, part in zip(place.theirs, tensors, strict=True)}

@@ -116,7 +116,7 @@ def _native(model: Any, tokenizer: TokenizerFiles) -> HFFolder:
     family, config = native(model)
     tensors = family.split(model)
     architecture, loader = family.architecture, CLASSES.get(model.reads, NO_WRAPPER)[1]
-    if getattr(model, "headless", False):  # BertModel, not BertForMaskedLM
+    if model.headless:  # BertModel, not BertForMaskedLM
         architecture, loader = f"{architecture.partition('For')[0]}Model", "AutoModel"
         config["architectures"] = [architecture]
     # an absent id would get the default of the class (50256 for GPT-2), so null is written

@@ -201,124 +201,18 @@ def test_a_model_is_written_as_the_same_class(case: str, tmp_path: Path) -> None
     agree(model(**reading(source), decoder_input_ids=target).logits, want, 1e-12)
 
 
-OPUS_CONFIG = {  # keys of opus-mt-en-de, with small numbers
-    "_name_or_path": "opus",
-    "activation_dropout": 0.0,
-    "activation_function": "swish",
-    "add_bias_logits": False,
-    "add_final_layer_norm": False,
-    "architectures": ["MarianMTModel"],
-    "attention_dropout": 0.0,
-    "bad_words_ids": [[PAD]],
-    "bos_token_id": 0,
-    "classif_dropout": 0.0,
-    "classifier_dropout": 0.0,
-    "d_model": 24,
-    "decoder_attention_heads": 4,
-    "decoder_ffn_dim": 40,
-    "decoder_layerdrop": 0.0,
-    "decoder_layers": 2,
-    "decoder_start_token_id": PAD,
-    "decoder_vocab_size": VOCAB,
-    "dropout": 0.1,
-    "encoder_attention_heads": 4,
-    "encoder_ffn_dim": 40,
-    "encoder_layerdrop": 0.0,
-    "encoder_layers": 2,
-    "eos_token_id": 0,
-    "forced_eos_token_id": 0,
-    "gradient_checkpointing": False,
-    "id2label": {"0": "LABEL_0"},
-    "init_std": 0.02,
-    "is_encoder_decoder": True,
-    "label2id": {"LABEL_0": 0},
-    "max_length": 512,
-    "max_position_embeddings": 40,
-    "model_type": "marian",
-    "normalize_before": False,
-    "normalize_embedding": False,
-    "num_beams": 6,
-    "num_hidden_layers": 2,
-    "pad_token_id": PAD,
-    "scale_embedding": True,
-    "share_encoder_decoder_embeddings": True,
-    "static_position_embeddings": True,
-    "transformers_version": "4.22.0.dev0",
-    "use_cache": True,
-    "vocab_size": VOCAB,
-}
-BART_CONFIG = {  # further keys of bart-base
-    "activation_function": "gelu",
-    "architectures": ["BartModel"],
-    "decoder_start_token_id": 2,
-    "early_stopping": True,
-    "eos_token_id": 2,
-    "forced_bos_token_id": 0,
-    "forced_eos_token_id": 2,
-    "model_type": "bart",
-    "no_repeat_ngram_size": 3,
-    "normalize_embedding": True,
-    "pad_token_id": 1,
-    "scale_embedding": False,
-    "task_specific_params": {"summarization": {"min_length": 12}},
-    "torch_dtype": "float32",
-}
-ONLY_MARIAN = ("bad_words_ids", "share_encoder_decoder_embeddings", "static_position_embeddings", "decoder_vocab_size")
-T5_CONFIG = {  # keys of flan-t5-small
-    "architectures": ["T5ForConditionalGeneration"],
-    "d_ff": 40,
-    "d_kv": 6,
-    "d_model": 24,
-    "decoder_start_token_id": 0,
-    "dropout_rate": 0.1,
-    "eos_token_id": 1,
-    "feed_forward_proj": "gated-gelu",
-    "initializer_factor": 1.0,
-    "is_encoder_decoder": True,
-    "layer_norm_epsilon": 1e-06,
-    "model_type": "t5",
-    "n_positions": 512,
-    "num_decoder_layers": 1,
-    "num_heads": 4,
-    "num_layers": 2,
-    "output_past": True,
-    "pad_token_id": 0,
-    "relative_attention_max_distance": 128,
-    "relative_attention_num_buckets": 32,
-    "tie_word_embeddings": False,
-    "transformers_version": "4.23.1",
-    "use_cache": True,
-    "vocab_size": VOCAB,
-}
-PUBLISHED = {
-    "marian": OPUS_CONFIG,
-    "bart": {**{key: value for key, value in OPUS_CONFIG.items() if key not in ONLY_MARIAN}, **BART_CONFIG},
-    "t5, version 1.1": T5_CONFIG,
-}
-
-
-@pytest.mark.parametrize("case", PUBLISHED)
-def test_published_configs_are_read_alike(case: str, tmp_path: Path) -> None:
-    """Configs of transformers 4 hold keys of generation, and the weights may be those of a class without a head."""
-    theirs = peer(case)
-    written = loaded(theirs, tmp_path / "new")
-    theirs.generation_config.update(bad_words_ids=None, forced_bos_token_id=None)
-    if case == "bart":
-        theirs.model.save_pretrained(tmp_path)
-        path = tmp_path / "model.safetensors"
-        weights = load_file(path)
-        copies = {f"{side}.embed_tokens.weight": weights["shared.weight"].clone() for side in ("encoder", "decoder")}
-        save_file({**weights, **copies}, path, {"format": "pt"})
-        theirs.final_logits_bias.zero_()
-    else:
-        theirs.save_pretrained(tmp_path)
-    (tmp_path / "config.json").write_text(json.dumps(PUBLISHED[case]))
-    (tmp_path / "generation_config.json").unlink(missing_ok=True)
-    ours = kf.load(tmp_path)
-    assert ours.member.keywords == written.member.keywords
+def test_weights_of_the_class_without_a_head_are_read(tmp_path: Path) -> None:
+    """bart-base was saved as a BartModel, with copies of its tied embeddings."""
+    theirs = peer("bart")
+    theirs.model.save_pretrained(tmp_path)
+    path = tmp_path / "model.safetensors"
+    weights = load_file(path)
+    copies = {f"{side}.embed_tokens.weight": weights["shared.weight"].clone() for side in ("encoder", "decoder")}
+    save_file({**weights, **copies}, path, {"format": "pt"})
+    theirs.final_logits_bias.zero_()
     source, target = sources(), torch.randint(0, VOCAB - 1, (4, 7))
-    want = theirs(**reading(source), decoder_input_ids=target).logits[..., : ours.vocab]
-    agree(ours.logits(target, source=source).y.to(want.dtype), want, 1e-6)  # in the dtype of the config
+    want = theirs(**reading(source), decoder_input_ids=target).logits
+    agree(kf.load(tmp_path).logits(target, source=source).y, want, 1e-6)
 
 
 @pytest.mark.parametrize("case", ["marian, odd", "bart", "t5"])

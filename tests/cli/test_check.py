@@ -628,6 +628,8 @@ def test_a_class_or_member_of_a_file_without_examples(tmp_path: Path, capsys: py
     assert "sinks, a member; 1 example" in capsys.readouterr().out
     assert run(["check", f"{tmp_path}/mine.py:Pattern", "--law", "pattern"]) == 2
     assert "has no EXAMPLES; end it with EXAMPLES = (Alternate(...),)" in capsys.readouterr().err
+    assert run(["check", f"{tmp_path}/mine.py:Alternat", "--law", "pattern"]) == 2
+    assert "mine.py has no 'Alternat'; the nearest is 'Alternate'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

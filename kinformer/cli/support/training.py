@@ -279,7 +279,7 @@ def _with_start(choice: MemberChoice, job: Job, start: Path) -> tuple[MemberChoi
         if keywords.get("length") is not None and keywords["length"] < (rows or 0):
             del keywords["length"]
         choice = replace(choice, keywords={**keywords, **choice.keywords})
-    settings = job.settings.of_weights(pretrained)
+    settings = job.settings.fine_tuning() if pretrained else job.settings
     if settings is not job.settings and not job.group.rank:
         print(f"lr={settings.lr:g}, because the weights are pretrained; --lr sets another", file=sys.stderr)
     return choice, replace(job, settings=settings)

@@ -142,9 +142,8 @@ def fit(
             "resume=True continues the run in out, but overwrite=True starts it again; give one of the two"
         )
     check_loggers(None if out is None else Path(out), tensorboard, wandb)
-    settings = _settings({"batch": batch, "length": length}, lr=lr, seed=seed, **further).of_weights(
-        model.is_pretrained
-    )
+    settings = _settings({"batch": batch, "length": length}, lr=lr, seed=seed, **further)
+    settings = settings.fine_tuning() if model.is_pretrained else settings
     budget = _budget(minutes, steps)
     folder = None if out is None else Path(out)
     if folder is not None and folder.is_file():

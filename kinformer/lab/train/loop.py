@@ -35,8 +35,8 @@ from kinformer.lab.train.startup_decisions import Decisions, decide
 from kinformer.lab.train.training_interrupt import TrainingInterrupt
 from kinformer.lab.train.training_tensors import optimiser_tensors, random_tensors, restore_optimiser, restore_random
 
-EVERY = 10.0  # seconds between saves, and longer for a large model:
-SHARE = 0.05  # of the time may go into saves
+EVERY = 10.0  # seconds between saves, unless they would take more than SHARE of the time
+SHARE = 0.05  # largest fraction of the time for saves
 MetricsCallback = Callable[[dict[str, Any]], None]
 
 

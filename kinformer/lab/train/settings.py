@@ -21,7 +21,7 @@ class Settings(KeywordHints):
 
     batch: windows or lanes (parallel pieces of one text) per step.
     length: tokens in each window or lane.
-    lr: the highest learning rate; by default the rate of the member's recipe, or see `of_weights`.
+    lr: the highest learning rate; by default the rate of the member's recipe; `fine_tuning` has another.
     seed: seed of the windows and of all random numbers in training.
     decay: weight decay of AdamW, for matrices.
     clip: largest norm of the gradient. Parameters that only a penalty (an extra term of the loss) trains are clipped
@@ -114,14 +114,12 @@ class Settings(KeywordHints):
             recipe = replace(recipe, lr=noam_peak(_width(model), warmup))
         return recipe
 
-    def of_weights(self, pretrained: bool) -> "Settings":
-        """Return the settings with the learning rate `FINE_TUNING` for pretrained weights.
+    def fine_tuning(self) -> "Settings":
+        """Return the settings for pretrained weights, with the learning rate `FINE_TUNING`.
 
-        They stay unchanged if a rate or a plan is given.
-
-        pretrained: True for weights that another library trained. The rates of new weights would damage them.
+        A given rate or plan stays. The rates of new weights would damage pretrained ones.
         """
-        return replace(self, lr=FINE_TUNING) if pretrained and self.lr is None and self.plan is None else self
+        return replace(self, lr=FINE_TUNING) if self.lr is None and self.plan is None else self
 
     @property
     def recipe_overrides(self) -> dict[str, Any]:

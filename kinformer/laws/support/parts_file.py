@@ -93,6 +93,9 @@ def read_parts(text: str, member: Callable[..., Any] | None = None) -> PartsFile
         )  # an executor is judged as a file
     if colon and (alone := _without_examples(path, module, name)) is not None:
         return PartsFile(path, module, (alone,))
+    if colon and not hasattr(module, name) and not hasattr(module, "EXAMPLES"):
+        names = [word for word, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
+        raise Unreadable(f"{path} has no {name!r}{suggest_names(name, names)}")
     examples = tuple(_examples(path, module))
     if colon:
         titles = {title_of(example): example for example in examples}

@@ -1,6 +1,7 @@
 """Real ends of a process: kill -9 at random moments, SIGTERM, a disk that takes no more."""
 
 import json
+import math
 import random
 import signal
 import subprocess
@@ -150,18 +151,23 @@ def test_a_disk_that_takes_no_more_leaves_the_last_save(tmp_path: Path) -> None:
 
 
 def test_slow_saves_are_rare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Saves take at most a part of the time, besides the one after each measurement."""
-    saved: list[int] = []
+    """By a clock on which a save takes a second and all else almost no time."""
+    clock, saved = [0.0], list[int]()
 
     def slow(run: RunFolder, model: object, step: int, *rest: object) -> None:
-        time.sleep(0.02)
+        clock[0] += 1.0
         saved.append(step)
 
+    def tick() -> float:
+        clock[0] += 1e-3
+        return clock[0]
+
     monkeypatch.setattr(RunFolder, "save", slow)
+    monkeypatch.setattr(loop, "monotonic", tick)
     monkeypatch.setattr(loop, "EVERY", 0.0)
-    fit(tiny.lane(d=16), tiny.text(4000), steps=20, batch=3, length=9, out=tmp_path, measures=1)
-    rare = len(saved)
-    saved.clear()
-    monkeypatch.setattr(loop, "SHARE", 100.0)
-    fit(tiny.lane(d=16), tiny.text(4000), steps=20, batch=3, length=9, out=tmp_path, measures=1, overwrite=True)
-    assert rare < 10 < 20 <= len(saved)
+    for share, rare in ((0.05, True), (math.inf, False)):
+        saved.clear()
+        monkeypatch.setattr(loop, "SHARE", share)
+        fit(tiny.lane(d=16), tiny.text(4000), steps=20, batch=3, length=9, out=tmp_path / str(share), measures=1)
+        steps = sorted({*saved} & {*range(1, 20)})  # the last step is always saved
+        assert steps == ([1] if rare else list(range(1, 20)))
