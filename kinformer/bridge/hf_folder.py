@@ -157,12 +157,7 @@ def read_weights(folder: Path, config: Mapping[str, Any]) -> dict[str, Tensor]:
     """
     if (folder / WEIGHTS).is_file():
         weights, metadata = read_tensors(folder / WEIGHTS)
-        for key, value in from_json(metadata.get(ITS_CONFIG, "{}")).items():
-            if key in config and config[key] != value:
-                raise CheckpointError(
-                    f"{CONFIG} and {WEIGHTS} belong to different models: got {key}={quote(config[key])}, expected "
-                    f"{key}={quote(value)}, which the weights name. Restore {CONFIG}, or write the model again"
-                )
+        _refuse_other_config(config, metadata.get(ITS_CONFIG, "{}"))
         return weights
     if (folder / INDEX).is_file():
         index = read_config(folder / INDEX)
@@ -186,3 +181,22 @@ def read_weights(folder: Path, config: Mapping[str, Any]) -> dict[str, Tensor]:
             "transformers if you trust it, and save it with save_pretrained, which writes safetensors"
         )
     raise CheckpointError(f"there is no {WEIGHTS}")
+
+
+def _refuse_other_config(config: Mapping[str, Any], entry: str) -> None:
+    """Raise CheckpointError if a config differs from the one in the metadata of its weights."""
+    try:
+        expected = from_json(entry)
+    except ValueError:
+        expected = None
+    if not isinstance(expected, dict):
+        raise CheckpointError(
+            f"{WEIGHTS} is damaged: got {ITS_CONFIG}={quote(entry)} in its metadata, expected an object of JSON. Write "
+            "the model again"
+        )
+    for key, value in expected.items():
+        if key in config and config[key] != value:
+            raise CheckpointError(
+                f"{CONFIG} and {WEIGHTS} belong to different models: got {key}={quote(config[key])}, expected "
+                f"{key}={quote(value)}, which the weights name. Restore {CONFIG}, or write the model again"
+            )

@@ -178,3 +178,11 @@ def test_other_positions_than_sines_are_refused(dtype: torch.dtype | None, tmp_p
         assert f"cannot load {name}: it differs from the sinusoidal table that kinformer computes. Run" in refusal(
             tmp_path
         )
+
+
+@pytest.mark.parametrize("entry", ["[1]", "{", "3"])
+def test_weights_with_a_damaged_note_of_their_config_are_refused(entry: str, tmp_path: Path) -> None:
+    kf.save(kf.gpt(d=8, depth=1, heads=2, vocab=11), tmp_path, format="hf")
+    path = tmp_path / "model.safetensors"
+    save_file(load_file(path), path, {"format": "pt", "kinformer_config": entry})
+    assert f"got kinformer_config={entry!r} in its metadata, expected an object of JSON" in refusal(tmp_path)
