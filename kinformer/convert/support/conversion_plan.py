@@ -3,13 +3,14 @@
 import copy
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from kinformer.convert.support.changed_model import conversions
-from kinformer.core.conversion import Conversion, Promise
+from kinformer.core.conversion import Conversion, Promise, WeightSource
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.keywords import check_keywords
 from kinformer.core.model import Model
@@ -72,34 +73,64 @@ def find_conversion(what: str, options: Mapping[str, Any]) -> Conversion:
     return recipe(**{**preset, **options})
 
 
-@torch.no_grad()
-def convert_weights(source: Model, conversion: Conversion) -> tuple[Model, ConversionPlan]:
-    """Return a converted model with the weights of its source, in eval mode, and the plan that made it.
+@dataclass(frozen=True)
+class PlannedConversion:
+    """A conversion of a model that is decided and not yet computed.
 
     source: the trained model, which stays as it is.
-    conversion: the conversion, resolved for this model.
-
-    Errors: ValueError, in one line, if the conversion does not fit the model.
+    conversion: the conversion, with all options decided.
+    converted: the model with the new mechanism, without the weights of the source.
+    rules: source of each of its tensors that is no plain copy.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)  # of the new parts
-        converted = conversion.restructure(copy.deepcopy(source))
-    rules, old = conversion.weight_sources(source, converted), source.state_dict(keep_vars=True)
-    tensors, fates, used = dict[str, Tensor](), list[tuple[str, str, Tensor]](), set[int]()
-    for name, new in _unique_tensors(converted).items():
-        fate, names = "new", tuple[str, ...]()
-        if name in rules:
-            fate, names = rules[name].fate, rules[name].names
-            tensors[name] = rules[name].compute(*(old[each].detach() for each in names))
-        elif name in old and old[name].shape == new.shape:
-            fate, names, tensors[name] = "copied", (name,), old[name].detach()
-        fates.append((name, fate, new))
-        used.update(id(old[each]) for each in names)
-    fates += [(name, "dropped", x) for name, x in _unique_tensors(source).items() if id(x) not in used]
-    converted.load_state_dict(tensors, strict=False)
-    recipe = type(conversion).__module__.rpartition(".")[2]
-    plan = ConversionPlan(recipe, conversion.options, conversion.promise(source), _group(fates))
-    return converted.eval(), plan
+
+    source: Model
+    conversion: Conversion
+    converted: Model
+    rules: Mapping[str, WeightSource]
+
+    @classmethod
+    def of(cls, source: Model, conversion: Conversion) -> "PlannedConversion":
+        """Return the plan of a conversion of a model.
+
+        source: the trained model.
+        conversion: the conversion.
+
+        Errors: ValueError, in one line, if the conversion does not fit the model.
+        """
+        conversion = conversion.resolve(source)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)  # of the new parts
+            converted = conversion.restructure(copy.deepcopy(source))
+        return cls(source, conversion, converted, conversion.weight_sources(source, converted))
+
+    @property
+    def plan(self) -> ConversionPlan:
+        """The options, the promise, and the fate of every tensor."""
+        old, fates, used = self.source.state_dict(keep_vars=True), list[tuple[str, str, Tensor]](), set[int]()
+        for name, new in _unique_tensors(self.converted).items():
+            fate, names = self._origin(name, new, old)
+            fates.append((name, fate, new))
+            used.update(id(old[each]) for each in names)
+        fates += [(name, "dropped", x) for name, x in _unique_tensors(self.source).items() if id(x) not in used]
+        recipe = type(self.conversion).__module__.rpartition(".")[2]
+        return ConversionPlan(recipe, self.conversion.options, self.conversion.promise(self.source), _group(fates))
+
+    @torch.no_grad()
+    def carry_out(self) -> Model:
+        """Return the converted model with the weights of the source, in eval mode."""
+        old, tensors = self.source.state_dict(), dict[str, Tensor]()
+        for name, new in _unique_tensors(self.converted).items():
+            fate, names = self._origin(name, new, old)
+            if fate != "new":
+                tensors[name] = old[name] if fate == "copied" else self.rules[name].compute(*map(old.get, names))
+        self.converted.load_state_dict(tensors, strict=False)
+        return self.converted.eval()
+
+    def _origin(self, name: str, new: Tensor, old: Mapping[str, Tensor]) -> tuple[str, tuple[str, ...]]:
+        """Return the fate of a tensor, and the names of its sources."""
+        if (rule := self.rules.get(name)) is not None:
+            return rule.fate, rule.names
+        return ("copied", (name,)) if name in old and old[name].shape == new.shape else ("new", ())
 
 
 def _unique_tensors(model: Model) -> dict[str, Tensor]:
