@@ -60,6 +60,10 @@ CASES = (
     Case("heads", {"key_heads": 1}, tiny_llama),
     Case("heads", {"key_heads": 4}, tiny_gpt),
     Case("gqa", {}, tiny_gpt),
+    Case("exits", {"threshold": 1.0}, tiny_llama),
+    Case("calm", {"threshold": 0.0, "propagation": "copy"}, tiny_gpt),
+    Case("retrieval", {}, tiny_llama),
+    Case("knn_lm", {}, tiny_gpt),
 )
 
 
