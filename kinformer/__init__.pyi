@@ -5,8 +5,10 @@ from kinformer.attend.pattern_parts import PatternPart as PatternPart
 from kinformer.attend.pattern_parts import parts as parts
 from kinformer.bridge.load import load as load
 from kinformer.bridge.save import save as save
+from kinformer.convert.exits import ExitsConversion as ExitsConversion
 from kinformer.convert.heads import HeadsConversion as HeadsConversion
 from kinformer.convert.pattern import PatternConversion as PatternConversion
+from kinformer.convert.retrieval import RetrievalConversion as RetrievalConversion
 from kinformer.convert.window import WindowConversion as WindowConversion
 from kinformer.core.actor import Actor as Actor
 from kinformer.core.aggregation import Aggregation as Aggregation
@@ -299,10 +301,13 @@ from kinformer.nn.exits.confidence_threshold import ConfidenceThreshold as Confi
 from kinformer.nn.exits.decaying_threshold import DecayingThreshold as DecayingThreshold
 from kinformer.nn.exits.exit_rule import ExitRule as ExitRule
 from kinformer.nn.exits.exit_rule import OracleTrainedRule as OracleTrainedRule
+from kinformer.nn.exits.exits_at import ExitsAt as ExitsAt
 from kinformer.nn.exits.geometric import Geometric as Geometric
+from kinformer.nn.exits.linear_shortcut import LinearShortcut as LinearShortcut
 from kinformer.nn.exits.multinomial import Multinomial as Multinomial
 from kinformer.nn.exits.never_exit import NeverExit as NeverExit
 from kinformer.nn.exits.per_exit_classifier import PerExit as PerExit
+from kinformer.nn.exits.tuned_lens import TunedLens as TunedLens
 from kinformer.nn.exits.uniform_exit import UniformExit as UniformExit
 from kinformer.nn.feedforward.chunked import Chunked as Chunked
 from kinformer.nn.feedforward.mlp import MLP as MLP
