@@ -99,7 +99,7 @@ class ExitsConversion(Conversion):
         )
         new.embedding, new.head = model.embedding, model.head
         new.to(model.embedding.weight)
-        new.member = model.member  # type: ignore[assignment]
+        new.member = model.member
         return record_change(copy_facts(model, new), self)
 
     def weight_sources(self, source: Model, converted: Model) -> Mapping[str, WeightSource]:

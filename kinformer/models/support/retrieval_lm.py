@@ -4,6 +4,7 @@ import importlib
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -43,7 +44,7 @@ class RetrievalLM(NearestNeighbourLM):
         self.place: Path | None = None  # of the open datastore
 
     def logits(
-        self, tokens: Int[Tensor, "B T"], state: object = None, ctx: Context | None = None, *, last: bool = False
+        self, tokens: Int[Tensor, "B T"], state: Any = None, ctx: Context | None = None, *, last: bool = False
     ) -> Out:
         """Return the log-probabilities of the token after each token, or the model's logits without a datastore."""
         if self.datastore is None or not self.weight:
