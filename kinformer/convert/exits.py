@@ -35,8 +35,7 @@ class ExitsConversion(Conversion):
     Choose it for deep decoders and texts with many easy tokens, such as forms. The layers stay as they are and are
     frozen. Data train one translator for each exit, a learned affine map before the model's head, by the divergence
     KL(last layer | exit). Least squares fit one shortcut for each layer above an exit; later tokens read keys of a
-    token that has left from the states that the shortcuts make. Nothing else is trained. Then find a threshold that
-    keeps the quality, with `kinformer calibrate FOLDER --data text=PATH`. The mean number of layers per token is the
+    token that has left from the states that the shortcuts make. Then find a threshold that keeps the quality, with `kinformer calibrate FOLDER --data text=PATH`. The mean number of layers per token is the
     metric "layers" of `kinformer evaluate`.
 
     Expect little from small models. In SmolLM2-135M on novels, 1 of 30 layers can be saved within 3% of the
@@ -120,7 +119,7 @@ class ExitsConversion(Conversion):
         )
 
     def fit(self, source: Model, converted: Model, rows: Int[Tensor, "N T"], progress: Progress) -> None:
-        """Train the translators of the exits and the shortcuts, and nothing else, on rows of tokens.
+        """Train only the translators of the exits and the shortcuts, on rows of tokens.
 
         A translator starts as the least-squares map to the last state, and then learns by the divergence from the
         source's predictions. A shortcut is the least-squares map of its layer. At most 16,384 tokens are used.
