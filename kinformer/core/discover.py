@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 # folders that contain folders of parts; a kind may have a folder in several
 STOREYS = ("core", "attend", "nn", "lab", "laws")
 OWN_STOREYS = ("members", "models", "laws")  # kinds with a folder at the top level
-UNJUDGED = ("exits", "losses", "search")  # kinds of parts without EXAMPLES, which are tested inside other parts
+# kinds of parts without EXAMPLES, which are tested inside other parts
+UNJUDGED = ("exits", "losses", "scalings", "search")
 JUDGED = rb"^EXAMPLES\b"
 PART = rb"^(EXAMPLES\b|OVER\b|@(kf\.)?member\b)"  # the start of a line that marks a file as a part
 CLASS = re.compile(r"^class ([A-Z]\w*)\((?!NamedTuple|Protocol|Enum|torch\.autograd\.Function)", re.M)
