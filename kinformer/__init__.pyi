@@ -74,6 +74,7 @@ from kinformer.core.request import Refusal as Refusal
 from kinformer.core.request import Request as Request
 from kinformer.core.residual_block import Join as Join
 from kinformer.core.residual_block import ResidualBlock as ResidualBlock
+from kinformer.core.rotary_scaling import RotaryScaling as RotaryScaling
 from kinformer.core.score import Score as Score
 from kinformer.core.scores.product import Product as Product
 from kinformer.core.search import ProductIndex as ProductIndex
@@ -455,6 +456,10 @@ from kinformer.nn.projections.qkv import QKV as QKV
 from kinformer.nn.projections.shared_qk import SharedQK as SharedQK
 from kinformer.nn.projections.tied_kv import TiedKV as TiedKV
 from kinformer.nn.projections.value_projection import ValueProjection as ValueProjection
+from kinformer.nn.scalings.llama3 import Llama3Scaling as Llama3Scaling
+from kinformer.nn.scalings.ntk import NTKAware as NTKAware
+from kinformer.nn.scalings.pi import PositionInterpolation as PositionInterpolation
+from kinformer.nn.scalings.yarn import YaRN as YaRN
 from kinformer.nn.scores.factorised_dense import FactorisedDense as FactorisedDense
 from kinformer.nn.scores.factorised_random import FactorisedRandom as FactorisedRandom
 from kinformer.nn.scores.mixture import Mixture as Mixture

@@ -62,6 +62,13 @@ class Setting(ABC):
         keywords: all keywords of the member.
         """
 
+    def canonical(self, keywords: Keywords) -> dict[str, Any]:
+        """Return keywords whose value `read` writes otherwise for an equal model, with the value that it gives.
+
+        keywords: all keywords of the member.
+        """
+        return {}
+
 
 class Keyword(Setting):
     """One key that is one keyword.
