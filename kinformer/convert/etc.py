@@ -51,6 +51,7 @@ class ETCConversion(Conversion):
     the relations encode the parts. The model changes in place, because the member has no absolute positions.
 
     radius: long tokens that a long token reads on either side; None gives the length of the source. The paper has 84.
+        The conversion `longformer` says why half of the length may be better.
     tokens: maximum number of global tokens; the last one represents all remaining parts.
     clip: largest distance with a vector of its own.
     unit: unit of a part.

@@ -35,7 +35,8 @@ class PoolingformerConversion(Conversion):
     adds nothing until training moves them. Rows that fit into the window therefore have equal outputs. The model
     changes in place, because the member lacks BERT's segment types, mask token and epsilons.
 
-    near: tokens that the first level reads on either side; None gives the length of the source. The paper has 64.
+    near: tokens that the first level reads on either side; None gives the length of the source. The paper has 64. The
+        conversion `longformer` says why half of the length may be better.
     far: reach of the pooled keys on either side; None gives 4 times `near`, as in the paper.
     kernel: tokens per pooled key.
     stride: distance between the first tokens of consecutive kernels.

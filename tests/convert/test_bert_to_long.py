@@ -55,7 +55,7 @@ def check_promise(source: Any, converted: Any, beyond: int = LENGTH) -> None:
     """Rows up to the promised length have equal outputs, and rows of one more token have others."""
     promise = converted.report.plan.promise
     last = int(min(promise.length, beyond))
-    for length in range(1, last + 1):
+    for length in sorted(length for length in {1, 2, 3, last // 2, last - 1, last} if 1 <= length <= last):
         assert difference(source, converted, length) < 1e-13, length
     if last < beyond:
         assert difference(source, converted, last + 1) > 1e-8, promise
