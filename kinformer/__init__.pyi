@@ -5,8 +5,13 @@ from kinformer.attend.pattern_parts import PatternPart as PatternPart
 from kinformer.attend.pattern_parts import parts as parts
 from kinformer.bridge.load import load as load
 from kinformer.bridge.save import save as save
+from kinformer.convert.bigbird import BigbirdConversion as BigbirdConversion
+from kinformer.convert.etc import ETCConversion as ETCConversion
 from kinformer.convert.heads import HeadsConversion as HeadsConversion
+from kinformer.convert.longformer import LongformerConversion as LongformerConversion
 from kinformer.convert.pattern import PatternConversion as PatternConversion
+from kinformer.convert.poolingformer import PoolingformerConversion as PoolingformerConversion
+from kinformer.convert.predictive_attention import PredictiveAttentionConversion as PredictiveAttentionConversion
 from kinformer.convert.window import WindowConversion as WindowConversion
 from kinformer.core.actor import Actor as Actor
 from kinformer.core.aggregation import Aggregation as Aggregation
@@ -19,6 +24,9 @@ from kinformer.core.bias import Bias as Bias
 from kinformer.core.bias import Plus as Plus
 from kinformer.core.choice import choice as choice
 from kinformer.core.choice import run_checkpointed as run_checkpointed
+from kinformer.core.conversion import Conversion as Conversion
+from kinformer.core.conversion import Promise as Promise
+from kinformer.core.conversion import WeightSource as WeightSource
 from kinformer.core.discover import member as member
 from kinformer.core.example import Example as Example
 from kinformer.core.extra_projection import ExtraProjection as ExtraProjection
@@ -90,6 +98,8 @@ from kinformer.core.training_recipe import Recipe as Recipe
 from kinformer.decoding.generate import generate as generate
 from kinformer.decoding.score import TokenScores as TokenScores
 from kinformer.decoding.score import score as score
+from kinformer.lab.conversion.conversion_report import ConversionReport as ConversionReport
+from kinformer.lab.conversion.convert import convert as convert
 from kinformer.lab.data.batches import Batches as Batches
 from kinformer.lab.datastore.datastore import Datastore as Datastore
 from kinformer.lab.look import look as look
@@ -330,6 +340,7 @@ from kinformer.nn.mechanisms.delta_update import DeltaUpdate as DeltaUpdate
 from kinformer.nn.mechanisms.evolving import EvolvingAttention as EvolvingAttention
 from kinformer.nn.mechanisms.explicit import Explicit as Explicit
 from kinformer.nn.mechanisms.four_pieces import FourPieces as FourPieces
+from kinformer.nn.mechanisms.gated_global_softmax import GatedGlobalSoftmax as GatedGlobalSoftmax
 from kinformer.nn.mechanisms.global_softmax import GlobalSoftmax as GlobalSoftmax
 from kinformer.nn.mechanisms.hamming_kmeans import Grouping as Grouping
 from kinformer.nn.mechanisms.hamming_kmeans import HammingKMeans as HammingKMeans

@@ -30,7 +30,7 @@ from kinformer.nn.aggregations.out_projection import OutProjection
 from kinformer.nn.attention import Attention
 from kinformer.nn.biases.etc_labels import ETCLabels
 from kinformer.nn.depth.global_tokens import GlobalTokens
-from kinformer.nn.mechanisms.global_softmax import GlobalSoftmax
+from kinformer.nn.mechanisms.gated_global_softmax import GatedGlobalSoftmax
 from kinformer.nn.patterns.band import Band
 from kinformer.nn.patterns.rows import Rows
 from kinformer.nn.patterns.tokens import Tokens
@@ -42,13 +42,12 @@ class ETCConversion(Conversion):
 
     Choose it over `longformer` if the text has parts, such as sentences. Global and long tokens (those of the text) get
     the same projections and output matrices, all of the source, and the vectors of relations start at 0. A global token
-    starts as the source's own input for the token `start` at position 0.
+    starts as the source's own input for the token `start` at position 0. Long tokens read global tokens through a gate
+    for each head that starts closed (`GatedGlobalSoftmax`), so rows that fit into the window have equal outputs. With
+    open gates the attention is the paper's.
 
-    Outputs differ from the source's at once, because long tokens also read the global tokens. So adapt the model. The
-    outputs are exactly the source's for another row: one with the token `start`, at position 0, before the first token.
-    This holds for rows of one part and up to radius + 1 tokens.
-    It keeps the source's absolute positions, repeated until there are `length` of them, and one segment type, because
-    the relations encode the parts. The model changes in place, because the member has no absolute positions.
+    It keeps the source's absolute positions, repeated until there are `length` of them. It has one segment type,
+    because the relations encode the parts. The model changes in place, because the member has no absolute positions.
 
     radius: long tokens that a long token reads on either side; None gives the length of the source. The paper has 84.
         The conversion `longformer` says why half of the length may be better.
@@ -117,7 +116,9 @@ class ETCConversion(Conversion):
         return sources
 
     def promise(self, model: Model) -> Promise:
-        return Promise(0, "tokens also read the global tokens, which the source does not have, so adapt the model")
+        assert self.radius is not None
+        length = min(self.radius + 1, trained_positions(model))
+        return Promise(length, f"the window holds rows of up to {length:,} tokens, and gates hide the global tokens")
 
     def _attention(self, number: int, old: Attention) -> Attention:
         assert self.radius is not None
@@ -128,7 +129,7 @@ class ETCConversion(Conversion):
         pattern = Band(self.radius) | Tokens(self.tokens)
         wide = OutProjection(sizes.heads, sizes.v_dim, old.d)
         join = OutByStream(self.tokens, wide, old.aggregation)
-        new = GlobalSoftmax(pattern, Rows(self.tokens), labels, dropout=dropout)
+        new = GatedGlobalSoftmax(self.tokens, sizes.heads, pattern, Rows(self.tokens), labels, dropout=dropout)
         return Attention(old.projection, new, aggregation=join).to(old.projection.matrix("q")[0])
 
 

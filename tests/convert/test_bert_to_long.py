@@ -181,21 +181,35 @@ def test_trained_kernels_add_the_convolved_scores_of_the_block_below() -> None:
     assert difference(source, converted, 9) > 1e-3
 
 
-@pytest.mark.parametrize("recipe", ["predictive_attention", "poolingformer"])
+@pytest.mark.parametrize("recipe", ["predictive_attention", "poolingformer", "etc"])
 def test_parts_that_start_as_nothing_are_trained(recipe: str) -> None:
     converted = kf.convert(tiny_bert(), recipe).train()
     converted(tokens_of(16), progress=0.0).total.backward()
     for name, parameter in converted.named_parameters():
-        if "convolution" in name or name.endswith("far.projection.qkv.bias"):
+        if "convolution" in name or name.endswith(("far.projection.qkv.bias", "gate")):
             assert parameter.grad is not None and parameter.grad.abs().max() > 0, name
 
 
-def test_etc_is_bert_with_a_start_token_for_each_part_of_the_text() -> None:
-    """With relations at 0 and copied projections, a global token is one more token at position 0 in the row of BERT."""
+@pytest.mark.parametrize(
+    ("options", "promised"), [({}, LENGTH), ({"radius": 5, "tokens": 3}, 6), ({"start": 4}, LENGTH)]
+)
+def test_etc_equals_bert_in_rows_that_fit_its_window_while_gates_are_closed(
+    options: dict[str, Any], promised: int
+) -> None:
+    source = tiny_bert()
+    converted = kf.convert(source, "etc", **options)
+    assert converted.report.plan.promise.length == promised
+    check_promise(source, converted)
+
+
+def test_etc_with_open_gates_is_bert_with_a_start_token_for_each_part_of_the_text() -> None:
+    """With open gates and relations at 0, a global token is one more token at position 0 in the row of BERT."""
     stop, space, start, vocab = 46, 32, 5, 64
     source = tiny_bert(vocab=vocab, kinds=2)
     converted = kf.convert(source, "etc", radius=12, tokens=4, start=start)
-    assert converted.report.plan.promise.length == 0
+    for name, gate in converted.named_parameters():
+        if name.endswith("gate"):
+            nn.init.constant_(gate, 30.0)  # tanh of it is 1
     for parts in (1, 2, 3):
         tokens = torch.randint(7, 30, (2, 13))
         for n in range(parts - 1):
@@ -236,8 +250,7 @@ def test_the_start_of_global_tokens_comes_from_the_option_or_the_mean_of_all_tok
 def test_every_recipe_keeps_the_form_of_its_source(recipe: str, keywords: dict[str, Any], tmp_path: Path) -> None:
     source = tiny_bert(**keywords)
     converted = kf.convert(source, recipe)
-    if recipe != "etc":
-        check_promise(source, converted)
+    check_promise(source, converted)
     assert converted.mask == source.mask and converted.head.weight is converted.embedding.weight
     kf.save(converted, tmp_path / "model")
     loaded = kf.load(tmp_path / "model")
@@ -297,7 +310,7 @@ def published(kind: str, tmp_path: Path, **keys: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "distilbert"])
-@pytest.mark.parametrize("recipe", ["longformer", "bigbird", "poolingformer", "predictive_attention"])
+@pytest.mark.parametrize("recipe", RECIPES)
 def test_converted_models_of_transformers_equal_their_source(kind: str, recipe: str, tmp_path: Path) -> None:
     theirs = published(kind, tmp_path)
     converted = kf.convert(kf.load(tmp_path), recipe)
