@@ -86,7 +86,8 @@ def _encoder() -> GatedGlobalSoftmax:
 
 def _labelled() -> GatedGlobalSoftmax:
     mechanism = GatedGlobalSoftmax(2, 2, kf.Band(2) | Tokens(2), kf.Rows(2), kf.ETCLabels(2, 8, 2, 3), copied=False)
-    nn.init.constant_(mechanism.near.gate, 0.5)
+    gate: Any = mechanism.near.gate
+    nn.init.constant_(gate, 0.5)
     return mechanism
 
 
