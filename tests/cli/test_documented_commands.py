@@ -44,6 +44,7 @@ WHOLE = {
     "fill",
     "forecast",
     "datastore",
+    "convert",
     "play",
     "classify",
     "export",
