@@ -83,6 +83,7 @@ class BigbirdConversion(Conversion):
             return Promise(known, f"rows of up to {self.full_up_to:,} tokens have full attention")
         # the first, the last and 2 window + 1 blocks are read by all; a block also reads a few others if all are drawn
         drawn = self.keys if self.draw in ("past", "row") else 0
-        covered = 0 if self.keys and self.draw == "first" else (self.window + drawn + 3) * self.block
-        length = min(max(self.full_up_to, covered), known)
+        # with "first", blocks between the first and the last one count the first block several times
+        blocks = 2 if self.keys and self.draw == "first" else self.window + drawn + 3
+        length = min(max(self.full_up_to, blocks * self.block), known)
         return Promise(length, f"in rows of up to {length:,} tokens each block reads all others")

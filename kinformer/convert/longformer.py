@@ -80,6 +80,9 @@ class LongformerConversion(Conversion):
         known = trained_positions(model)
         assert self.window is not None
         window = min(self.window) if isinstance(self.window, tuple) else self.window
-        if window + 1 < known:
-            return Promise(window + 1, f"windows of {window} tokens on either side hold rows of {window + 1:,} tokens")
+        length = window + 1 + self.marked  # global tokens are read from anywhere
+        if length < known:
+            return Promise(
+                length, f"in longer rows a token does not read all others within its {window:,} on either side"
+            )
         return Promise(known, f"windows hold every row of the source, which reads up to {known:,} tokens")

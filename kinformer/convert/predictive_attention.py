@@ -91,7 +91,9 @@ class PredictiveAttentionConversion(Conversion):
 
     def promise(self, model: Model) -> Promise:
         if self.scores == "evolving" and self.alpha:
-            return Promise(0, f"alpha={self.alpha} adds the scores of the block below, which BERT does not read")
+            return Promise(
+                1, f"in longer rows alpha={self.alpha} adds scores of the block below, which BERT does not read"
+            )
         known = trained_positions(model) if self.length is not None else math.inf
         return Promise(known, "the kernels start at 0 and add nothing to the scores")
 
