@@ -17,6 +17,10 @@ def _check_data(spec: str | None) -> str | None:
     return None if spec is None else option_checks.data(spec)
 
 
+def _check_out(ctx: typer.Context, out: Path | None) -> Path | None:
+    return None if out is None else option_checks.folder(ctx, out)
+
+
 def convert(
     ctx: typer.Context,
     folder: options.Trained,
@@ -41,7 +45,7 @@ def convert(
         ),
     ] = None,
     valid: options.Valid = None,
-    out: Annotated[Path | None, typer.Option(callback=option_checks.folder, help=options.OUT)] = None,
+    out: Annotated[Path | None, typer.Option(callback=_check_out, help=options.OUT)] = None,
     seconds: Annotated[
         float, typer.Option(help="Time for measuring the speed on long rows, for each model; 0: none.", min=0)
     ] = SECONDS,
@@ -59,8 +63,8 @@ def convert(
         # Only the plan: copied, moved and new tensors, and rows with equal outputs
         kinformer convert HF_FOLDER --to mqa --dry-run
         # Measured before and after on a text
-        kinformer convert runs/llama --to window window=64 keep=2 --data text=stdlib \\
-            --out runs/window
+        kinformer convert runs/llama --to window window=64 keep=1 --data text=stdlib \\
+            --out runs/short
 
     The model is a run of kinformer, a folder of transformers, a .gguf file or hf:ORG/NAME. The result in --out is a run
     that every command reads. report.html there shows the plan, the measurements and the costs. conversion.json has the
