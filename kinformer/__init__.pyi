@@ -5,8 +5,13 @@ from kinformer.attend.pattern_parts import PatternPart as PatternPart
 from kinformer.attend.pattern_parts import parts as parts
 from kinformer.bridge.load import load as load
 from kinformer.bridge.save import save as save
+from kinformer.convert.bigbird import BigbirdConversion as BigbirdConversion
+from kinformer.convert.etc import ETCConversion as ETCConversion
 from kinformer.convert.heads import HeadsConversion as HeadsConversion
+from kinformer.convert.longformer import LongformerConversion as LongformerConversion
 from kinformer.convert.pattern import PatternConversion as PatternConversion
+from kinformer.convert.poolingformer import PoolingformerConversion as PoolingformerConversion
+from kinformer.convert.predictive_attention import PredictiveAttentionConversion as PredictiveAttentionConversion
 from kinformer.convert.window import WindowConversion as WindowConversion
 from kinformer.core.actor import Actor as Actor
 from kinformer.core.aggregation import Aggregation as Aggregation
@@ -336,6 +341,7 @@ from kinformer.nn.mechanisms.delta_update import DeltaUpdate as DeltaUpdate
 from kinformer.nn.mechanisms.evolving import EvolvingAttention as EvolvingAttention
 from kinformer.nn.mechanisms.explicit import Explicit as Explicit
 from kinformer.nn.mechanisms.four_pieces import FourPieces as FourPieces
+from kinformer.nn.mechanisms.gated_global_softmax import GatedGlobalSoftmax as GatedGlobalSoftmax
 from kinformer.nn.mechanisms.global_softmax import GlobalSoftmax as GlobalSoftmax
 from kinformer.nn.mechanisms.hamming_kmeans import Grouping as Grouping
 from kinformer.nn.mechanisms.hamming_kmeans import HammingKMeans as HammingKMeans

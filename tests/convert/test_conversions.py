@@ -60,6 +60,13 @@ CASES = (
     Case("heads", {"key_heads": 1}, tiny_llama),
     Case("heads", {"key_heads": 4}, tiny_gpt),
     Case("gqa", {}, tiny_gpt),
+    Case("longformer", {"window": (20, 31), "marked": 1}, tiny_bert),
+    Case("longformer", {}, tiny_bert),
+    Case("bigbird", {"block": 4, "full_up_to": 0, "draw": "row"}, tiny_bert),
+    Case("etc", {"radius": 20, "tokens": 3}, tiny_bert),
+    Case("poolingformer", {"near": 20, "far": 30}, tiny_bert),
+    Case("predictive_attention", {"size": 5}, tiny_bert),
+    Case("predictive_attention", {"scores": "evolving", "alpha": 0.2}, tiny_bert),
 )
 
 
