@@ -1,13 +1,12 @@
-"""The conversion `memorizing`: a window in all layers, and one layer that also retrieves distant tokens."""
+"""The conversion `memorizing`: a window in all layers, and a few layers that also retrieve distant tokens."""
 
 from dataclasses import dataclass, replace
-from typing import cast
 
 import torch
 
 from kinformer.convert.pattern import PatternConversion, check_layer_numbers
 from kinformer.convert.support.changed_model import attention_layers, record_change
-from kinformer.core.checks import check_at_least, check_whole_between
+from kinformer.core.checks import check_at_least
 from kinformer.core.conversion import Conversion, Promise
 from kinformer.core.model import Model, display_name
 from kinformer.core.patterns.causal import Causal
@@ -21,13 +20,13 @@ from kinformer.nn.patterns.band import Band
 
 @dataclass(frozen=True)
 class MemorizingConversion(Conversion):
-    """Let a decoder read a window, and one upper layer also the top k keys of a long memory.
+    """Let a decoder read a window, and a few of its layers also the top k keys of a long memory.
 
     Choose it over `window` for texts that repeat what they said long ago: names, definitions, passages to copy. Only
-    the memory layer keeps keys of the whole memory, so the cache is nearly as small as that of `window`. Nothing is
+    the memory layers keep keys of the whole memory, so the cache is nearly as small as that of `window`. Nothing is
     trained.
 
-    In the memory layer one softmax runs over the window, the first tokens, and the k keys before the window with the
+    In a memory layer one softmax runs over the window, the first tokens, and the k keys before the window with the
     highest scores. The scores are those of the source, and no key counts twice. The layer is therefore the source's
     own attention without its smallest far weights, and equal to it in rows with up to k far keys. The mechanism is
     `Merged(Softmax(near), TopK(far, k))`. The paper's layer (`Retrieval`) instead scales queries and keys to length 1
@@ -37,7 +36,9 @@ class MemorizingConversion(Conversion):
     Rotary positions keep their distances, also to retrieved keys. Choose a memory within the length of the source's
     training, because larger distances have never occurred.
 
-    layer: number of the memory layer, from 1 at the bottom; three quarters up if None, as the 9th of 12 in the paper.
+    layers: numbers of the memory layers, from 1 at the bottom; one layer three quarters up if empty, as the 9th of 12
+        in the paper. A source copies distant text with several of its layers, so more memory layers help until the
+        model is trained.
     memory: number of keys before the window that are searched.
     k: number of these keys that each query and head reads.
     window: tokens of the window, the token itself included.
@@ -52,7 +53,7 @@ class MemorizingConversion(Conversion):
     arXiv:2305.01625.
     """
 
-    layer: int | None = None
+    layers: tuple[int, ...] = ()
     memory: int = 8192
     k: int = 32
     window: int = 252
@@ -65,36 +66,39 @@ class MemorizingConversion(Conversion):
         check_at_least("window", self.window, 1)
         check_at_least("sinks", self.sinks, 0)
         count = len(attention_layers(model))
-        check_layer_numbers(self.keep, count)
-        number = -(-3 * count // 4) if self.layer is None else check_whole_between("layer", self.layer, 1, count)
-        if number in self.keep:
-            raise ValueError(f"wrong keep: got {number}, the memory layer, expected other layers. Give another layer=")
+        check_layer_numbers("keep", self.keep, count)
+        check_layer_numbers("layers", self.layers, count)
+        numbers = tuple(sorted(set(self.layers))) or (-(-3 * count // 4),)
+        if shared := set(numbers) & set(self.keep):
+            raise ValueError(
+                f"wrong keep: got {min(shared)}, a memory layer, expected other layers. Give other layers="
+            )
         if not model.predicts_next:
             raise ValueError(
                 f"cannot give this {display_name(model)} a memory of earlier tokens: it does not predict the next "
                 "token. Use the recipe window"
             )
-        return replace(self, layer=number)
+        return replace(self, layers=numbers)
 
     def restructure(self, model: Model) -> Model:
-        layers, number = attention_layers(model), cast(int, self.layer)
-        name, memory_layer = layers[number - 1]
-        old = self._softmax(model, name, memory_layer)
+        layers = attention_layers(model)
+        old = {number: self._softmax(model, *layers[number - 1]) for number in self.layers}
         for pattern, (_, layer) in zip(self._near().patterns(model), layers, strict=True):
             layer.mechanism.pattern = pattern  # type: ignore[assignment]
-        near = Softmax(old.pattern, scale=old.scale, dropout=old.dropout, impl=old.impl)
-        far = Causal() & Band(self.window - 1 + self.memory) & ~near.pattern
-        top = TopK(far, self.k, scale=old.scale, dropout=old.dropout)
-        memory_layer.mechanism = Merged(near, top).train(old.training)
+        for number, softmax in old.items():
+            near = Softmax(softmax.pattern, scale=softmax.scale, dropout=softmax.dropout, impl=softmax.impl)
+            far = Causal() & Band(self.window - 1 + self.memory) & ~near.pattern
+            top = TopK(far, self.k, scale=softmax.scale, dropout=softmax.dropout)
+            layers[number - 1][1].mechanism = Merged(near, top).train(softmax.training)
         return record_change(model, self)
 
     def promise(self, model: Model) -> Promise:
-        layers, number = attention_layers(model), cast(int, self.layer)
+        count = len(attention_layers(model))
         far = f"Causal() & (Band({self.window - 1 + self.memory}) | Tokens({self.sinks}))"
-        others = tuple(n for n in range(1, len(layers) + 1) if n != number)
+        others = tuple(n for n in range(1, count + 1) if n not in self.layers)
         readable = PatternConversion(far, others).promise(model).length
         retrieved = torch.inf if self.memory <= self.k else self.window + self.sinks + self.k
-        windows = replace(self._near(), keep=(*self.keep, number)).promise(model).length
+        windows = replace(self._near(), keep=(*self.keep, *self.layers)).promise(model).length
         length = min(readable, retrieved, windows)
         return Promise(length, f"no layer leaves out a key in rows of up to {length:,} tokens")
 

@@ -75,21 +75,22 @@ class PatternConversion(Conversion):
     def patterns(self, model: Model) -> list[Pattern]:
         """Return the new pattern of each attention layer."""
         layers, new = attention_layers(model), parse(self.pattern)
-        check_layer_numbers(self.keep, len(layers))
+        check_layer_numbers("keep", self.keep, len(layers))
         return [
             _pattern_of(model, name, layer.mechanism) if number in self.keep else new
             for number, (name, layer) in enumerate(layers, 1)
         ]
 
 
-def check_layer_numbers(keep: tuple[int, ...], count: int) -> None:
+def check_layer_numbers(name: str, numbers: tuple[int, ...], count: int) -> None:
     """Raise ValueError unless all numbers are those of layers.
 
-    keep: numbers of layers, from 1.
+    name: name of the option, for the message.
+    numbers: numbers of layers, from 1.
     count: number of layers.
     """
-    if wrong := [number for number in keep if not 1 <= number <= count]:
-        raise ValueError(f"keep has the layer {wrong[0]}, expected numbers from 1 to {count}, one for each layer")
+    if wrong := [number for number in numbers if not 1 <= number <= count]:
+        raise ValueError(f"{name} has the layer {wrong[0]}, expected numbers from 1 to {count}, one for each layer")
 
 
 def _pattern_of(model: Model, name: str, mechanism: object) -> Pattern:

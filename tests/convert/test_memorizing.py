@@ -53,7 +53,7 @@ def read_by_hand(layer: Any, x: Tensor, far: bool) -> Tensor:
 @pytest.mark.parametrize("member", ["llama", "gpt", "gpt_neox"])
 def test_layers_read_the_keys_that_a_loop_picks(member: str) -> None:
     new = kf.convert(source(member), "memorizing", **SMALL)
-    assert new.report.plan.options["layer"] == 3
+    assert new.report.plan.options["layers"] == (3,)
     x = torch.randn(1, LONG, 16)
     for number, layer in enumerate(attention_of(new), 1):
         torch.testing.assert_close(layer(x).y, read_by_hand(layer, x, far=number == 3), rtol=0, atol=1e-12)
@@ -63,13 +63,15 @@ def test_layers_read_the_keys_that_a_loop_picks(member: str) -> None:
 @pytest.mark.parametrize(
     ("options", "length"),
     [
-        ({}, 6),  # the window and the sinks of the other layers
+        ({"k": 7, "layers": (4, 1, 1)}, 6),  # the window and the sinks of the other layers
+        ({"k": 7, "layers": (1, 2, 3, 4)}, 13),
+        ({}, 6),
         ({"keep": (1, 2, 4)}, 9),  # and k keys
         ({"keep": (1, 2, 4), "k": 7}, 13),
         ({"keep": (1, 2, 4), "k": 13}, 19),  # position 19 reads from 3 on, and 0 and 1
         ({"keep": (1, 2, 4), "k": 50}, 19),
         ({"keep": (1, 2, 4), "k": 50, "memory": 20}, 26),
-        ({"keep": (2, 3, 4), "layer": 1, "sinks": 0}, 7),
+        ({"keep": (2, 3, 4), "layers": (1,), "sinks": 0}, 7),
     ],
 )
 def test_rows_of_the_promised_length_are_equal_and_longer_rows_are_not(
@@ -86,7 +88,7 @@ def test_rows_of_the_promised_length_are_equal_and_longer_rows_are_not(
 
 def test_with_as_many_keys_as_tokens_it_is_the_source() -> None:
     model, tokens = source(), torch.randint(0, 11, (2, LONG))
-    new = kf.convert(model, "memorizing", window=2, sinks=1, memory=64, k=40, layer=2, keep=(1, 3, 4))
+    new = kf.convert(model, "memorizing", window=2, sinks=1, memory=64, k=40, layers=(2,), keep=(1, 3, 4))
     assert new.report.plan.promise.length == 43
     torch.testing.assert_close(new.logits(tokens).y, model.logits(tokens).y, rtol=0, atol=1e-11)
 
@@ -149,7 +151,7 @@ def test_models_that_it_does_not_fit_are_refused() -> None:
         with pytest.raises(ValueError, match=message):
             kf.convert(source(wrong), "memorizing")
     for option, message in (
-        ({"layer": 5}, "layer=5: give a whole number from 1 to 4"),
+        ({"layers": (5,)}, "layers has the layer 5, expected numbers from 1 to 4"),
         ({"keep": (3,)}, "wrong keep: got 3, the memory layer"),
         ({"keep": (7,)}, "keep has the layer 7"),
         ({"k": 0}, "k"),
