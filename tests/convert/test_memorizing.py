@@ -152,7 +152,7 @@ def test_models_that_it_does_not_fit_are_refused() -> None:
             kf.convert(source(wrong), "memorizing")
     for option, message in (
         ({"layers": (5,)}, "layers has the layer 5, expected numbers from 1 to 4"),
-        ({"keep": (3,)}, "wrong keep: got 3, the memory layer"),
+        ({"keep": (3,)}, "wrong keep: got 3, a memory layer"),
         ({"keep": (7,)}, "keep has the layer 7"),
         ({"k": 0}, "k"),
         ({"memory": 0}, "memory"),
