@@ -4,29 +4,45 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, cast
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.convert.support.changed_model import attention_layers, has_keyword, record_change, with_keywords
-from kinformer.core.checks import check_multiple
-from kinformer.core.conversion import Conversion, Promise, WeightSource
+from kinformer.core.checks import check_at_least, check_multiple, check_option
+from kinformer.core.conversion import Conversion, Progress, Promise, WeightSource
+from kinformer.core.eval_mode import evaluating
 from kinformer.core.model import Model, display_name
+from kinformer.nn.aggregations.out_projection import OutProjection
 from kinformer.nn.attention import Attention
+from kinformer.nn.positions.rotary import Rotary
 from kinformer.nn.projections.qkv import QKV
+
+Merge = Literal["mean", "svd"]
+SMALLEST = 1e-10  # singular values below this part of the largest one count as 0
 
 
 @dataclass(frozen=True)
 class HeadsConversion(Conversion):
-    """Replace the heads of keys and values by fewer ones, each the mean of a group.
+    """Replace the heads of keys and values by fewer ones, each made of a group.
 
     Choose it for a smaller cache and faster decoding. The converted model is poor until it is adapted: give data and
     minutes. Grouped-query attention needs about 5% of the training of the source (Ainslie et al.).
 
-    key_heads: number of heads of keys and values; it divides the number that the source has.
+    With merge="mean" a new head is the mean of its group, and queries and output stay as they are. Heads of a trained
+    model are not aligned with each other, so their mean is like none of them. With merge="svd" the new head is the one
+    with the smallest squared error, if queries and output may change with it. For values, the products O_h V_g of each
+    query head h are stacked, and the new values are their first right singular vectors. For keys the same is done with
+    the products Q_h^T K_g. Under rotary positions each pair of dimensions is one complex number, whose product with a
+    query must hold at every rotation, so pairs are merged one by one. With data, errors are measured on the layer's
+    inputs and not on all directions alike.
 
-    Source: Ainslie et al., 2023, arXiv:2305.13245, section 2.1; Shazeer, 2019, arXiv:1911.02150.
+    key_heads: number of heads of keys and values; it divides the number that the source has.
+    merge: "mean" as in the paper, or "svd".
+
+    Source: Ainslie et al., 2023, arXiv:2305.13245, section 2.1; Shazeer, 2019, arXiv:1911.02150. No paper for "svd".
     """
 
     spellings: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
@@ -34,6 +50,7 @@ class HeadsConversion(Conversion):
     )
 
     key_heads: int = 1
+    merge: Merge = "mean"
 
     def restructure(self, model: Model) -> Model:
         for name, layer in attention_layers(model):
@@ -50,19 +67,36 @@ class HeadsConversion(Conversion):
         for name, layer in attention_layers(source):
             if layer.sizes.key_heads == self.key_heads:
                 continue
-            for parameter in ("weight", "bias"):
-                if getattr(layer.projection.qkv, parameter) is not None:
-                    full = f"{name}.projection.qkv.{parameter}"
-                    sources[full] = WeightSource(
-                        "averaged", (full,), partial(self._average, cast(QKV, layer.projection))
-                    )
+            names = _tensor_names(name, layer)
+            if self.merge == "mean":
+                average = partial(self._average, cast(QKV, layer.projection))
+                sources.update({each: WeightSource("averaged", (each,), average) for each in names[1:]})
+                continue
+            for number, each in enumerate(names):
+                sources[each] = WeightSource("merged", names, partial(self._merged_tensor, layer, number))
         return sources
+
+    @torch.no_grad()
+    def fit(self, source: Model, converted: Model, rows: Int[Tensor, "N T"], progress: Progress) -> None:
+        """Merge the heads anew by their errors on the inputs of each layer, if merge="svd"."""
+        layers = [pair for pair in attention_layers(source) if pair[1].sizes.key_heads != self.key_heads]
+        if self.merge == "mean" or not layers:
+            return
+        moments = _input_moments(source, [layer for _, layer in layers], rows, progress)
+        tensors = converted.state_dict()
+        for number, ((name, layer), moment) in enumerate(zip(layers, moments, strict=True), 1):
+            names = _tensor_names(name, layer)
+            old = source.state_dict()
+            merged = self._merge(layer, [old[each] for each in names], moment)
+            for each, x in zip(names, merged, strict=True):
+                tensors[each].copy_(x)
+            progress("merge heads", number / len(layers))
 
     def promise(self, model: Model) -> Promise:
         heads = {layer.sizes.key_heads for _, layer in attention_layers(model)}
         if heads == {self.key_heads}:
             return Promise(torch.inf, "the number of heads stays as it is")
-        return Promise(0, "each new head is the mean of several, so adapt the model before its use")
+        return Promise(0, "each new head stands for several, so adapt the model before its use")
 
     def _check(self, model: Model, name: str, layer: Attention) -> None:
         if type(layer.projection) is not QKV or layer.sizes.value_heads != layer.sizes.key_heads:
@@ -75,6 +109,9 @@ class HeadsConversion(Conversion):
                 f"cannot merge the heads of {name} in this {display_name(model)}: {type(layer.mechanism).__name__} has "
                 "weights for each head. Convert a model with plain Softmax attention"
             )
+        if check_option("merge", self.merge, Merge) == "svd":
+            _check_linear(model, name, layer)
+        check_at_least("key_heads", self.key_heads, 1)
         check_multiple("heads of keys", layer.sizes.key_heads, "key_heads", self.key_heads)
 
     def _fewer(self, old: QKV) -> QKV:
@@ -100,3 +137,147 @@ class HeadsConversion(Conversion):
             return groups.mean(1).flatten(0, 1)
 
         return torch.cat([q, mean(k, projection.k_dim), mean(v, projection.v_dim)])
+
+    def _merged_tensor(self, layer: Attention, number: int, *tensors: Tensor) -> Tensor:
+        """Return one of the tensors of `_merge`, without data."""
+        return self._merge(layer, list(tensors), None)[number]
+
+    def _merge(self, layer: Attention, tensors: list[Tensor], moment: Float[Tensor, "E E"] | None) -> list[Tensor]:
+        """Return the output matrix, the stacked matrix and its biases with fewer heads of keys and values.
+
+        tensors: the same of the source; biases only if it has them.
+        moment: mean of x x^T over inputs x, each with a 1 appended if there are biases; None for all directions alike.
+        """
+        projection, (output, *stacked) = cast(QKV, layer.projection), [x.double() for x in tensors]
+        rows = torch.cat([stacked[0], stacked[1][:, None]], 1) if len(stacked) > 1 else stacked[0]  # [N E]
+        moment = torch.eye(rows.shape[1], dtype=rows.dtype, device=rows.device) if moment is None else moment.to(rows)
+        q, k, v = (
+            each.unflatten(0, (self.key_heads, -1, width))  # [G heads width E]
+            for each, width in zip(
+                rows.split(projection.widths), (projection.k_dim, projection.k_dim, projection.v_dim), strict=True
+            )
+        )
+        q = q.unflatten(1, (k.shape[1], -1))  # [G r s K E]
+        columns = output.unflatten(1, (self.key_heads, k.shape[1], -1, projection.v_dim))  # [D G r s V]
+        back, value = _share(v, torch.einsum("dgrsv,dgrsw->grvw", columns, columns), moment)
+        columns = torch.einsum("dgrsv,grvw->dgrsw", columns, back)
+        turned = projection.rotation.turned if isinstance(projection.rotation, Rotary) else 0
+        q_parts, k_parts = [], []
+        if turned:
+            assert isinstance(projection.rotation, Rotary)
+            order = _pair_order(projection.rotation)
+            # each pair of dimensions is a head of one complex number: [G planes r .. 1 E]
+            turns, turned_keys = (_as_complex(x, order).movedim(-2, 1).unsqueeze(-2) for x in (q, k))
+            new_q, new_k = _share_keys(turns, turned_keys, moment)
+            q_parts.append(_as_real(new_q.squeeze(-2).movedim(1, -2), order))
+            k_parts.append(_as_real(new_k.squeeze(-2).movedim(1, -2), order))
+        if turned < projection.k_dim:
+            new_q, new_k = _share_keys(q[..., turned:, :], k[..., turned:, :], moment)
+            q_parts.append(new_q)
+            k_parts.append(new_k)
+        new_rows = torch.cat(
+            [torch.cat(q_parts, -2).flatten(0, 3), torch.cat(k_parts, -2).flatten(0, 1), value.flatten(0, 1)]
+        )
+        new = [columns.flatten(1), *((new_rows[:, :-1], new_rows[:, -1]) if len(stacked) > 1 else (new_rows,))]
+        return [x.to(old) for x, old in zip(new, tensors, strict=True)]
+
+
+def _tensor_names(name: str, layer: Attention) -> tuple[str, ...]:
+    """Return the names of the output matrix, the stacked matrix and its biases, if it has some."""
+    stacked = (f"{name}.projection.qkv.{each}" for each, _ in layer.projection.qkv.named_parameters())  # type: ignore
+    return f"{name}.aggregation.linear.weight", *stacked
+
+
+def _share(
+    maps: Float[Tensor, "*g r k E"], weight: Float[Tensor, "*g r k k"], moment: Float[Tensor, "E E"]
+) -> tuple[Tensor, Tensor]:
+    """Return maps A_r [*g r k k] and one map B [*g k E] whose products A_r B are nearest to the given maps.
+
+    The error is the mean over inputs x of sum_r |W_r^(1/2) (M_r - A_r B) x|^2.
+
+    maps: maps M_r of the heads of a group, real or complex.
+    weight: matrices W_r.
+    moment: mean of x x^T.
+    """
+    *_, heads, width, _ = maps.shape
+    stack = maps.flatten(-3, -2)  # [*g rk E]
+    gram = stack @ moment.to(stack) @ stack.mH
+    values, vectors = torch.linalg.eigh(gram)
+    root = values.clamp_min(values[..., -1:] * SMALLEST).sqrt()
+    factor = vectors * root[..., None, :]  # gram = factor factor^H, and the maps are factor times orthonormal maps
+    parts = factor.unflatten(-2, (heads, width))  # [*g r k rk]
+    importance = torch.einsum("...rkn,...rkj,...rjm->...nm", parts.conj(), weight.to(stack), parts)
+    first = torch.linalg.eigh(importance).eigenvectors[..., -width:]  # [*g rk k]
+    size = (gram.diagonal(dim1=-2, dim2=-1).real.mean(-1) ** 0.5)[..., None, None]  # as large as the old maps
+    back = parts @ first[..., None, :, :] / size[..., None]
+    shared = size * first.mH @ (vectors / root[..., None, :]).mH @ stack
+    return back, shared
+
+
+def _share_keys(q: Tensor, k: Tensor, moment: Tensor) -> tuple[Tensor, Tensor]:
+    """Return new queries [*g r s k E] and the keys [*g k E] of each group, for the same products as far as possible."""
+    weight = torch.einsum("...rske,ef,...rsjf->...rkj", q, moment.to(q), q.conj())
+    back, shared = _share(k, weight, moment)
+    return torch.einsum("...rkj,...rske->...rsje", back.conj(), q), shared
+
+
+def _pair_order(rotation: Rotary) -> list[int]:
+    """Return the dimensions that rotate, the first of each pair and then the second of each pair."""
+    if rotation.pairs == "half":
+        return list(range(rotation.turned))
+    return [*range(0, rotation.turned, 2), *range(1, rotation.turned, 2)]
+
+
+def _as_complex(x: Float[Tensor, "*n K E"], order: list[int]) -> Tensor:
+    """Return each pair of dimensions as one complex number [*n K/2 E]."""
+    first, second = x[..., order, :].chunk(2, -2)
+    return torch.complex(first, second)
+
+
+def _as_real(x: Tensor, order: list[int]) -> Tensor:
+    """Return the dimensions of complex numbers in their places."""
+    dimensions = torch.cat([x.real, x.imag], -2)
+    new = torch.empty_like(dimensions)
+    new[..., order, :] = dimensions
+    return new
+
+
+@torch.no_grad()
+def _input_moments(
+    model: Model, layers: list[Attention], rows: Int[Tensor, "N T"], progress: Progress
+) -> list[Float[Tensor, "E E"]]:
+    """Return the mean of x x^T over the inputs of each layer, with a 1 appended to x if the projection has biases."""
+    moments: list[Any] = [0.0] * len(layers)
+
+    def note(number: int, layer: Any, arguments: tuple[Any, ...]) -> None:
+        x = arguments[0].flatten(0, -2).double()
+        x = torch.cat([x, torch.ones_like(x[:, :1])], 1) if layer.projection.bias else x
+        moments[number] = moments[number] + x.T @ x / rows.numel()
+
+    hooks = [layer.register_forward_pre_hook(partial(note, number)) for number, layer in enumerate(layers)]
+    try:
+        with evaluating(model):
+            for number, row in enumerate(rows, 1):
+                cast(Any, model).hidden(row[None])
+                progress("read inputs", number / len(rows))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return moments
+
+
+def _check_linear(model: Model, name: str, layer: Attention) -> None:
+    """Raise ValueError if queries and keys are no linear maps up to a rotation, or the output is none."""
+    projection = cast(QKV, layer.projection)
+    problem = None
+    if projection.q_norm is not None:
+        problem = f"its queries and keys have {type(projection.q_norm).__name__}"
+    elif projection.rotation is not None and not isinstance(projection.rotation, Rotary):
+        problem = f"its rotation is {type(projection.rotation).__name__}"
+    elif type(layer.aggregation) is not OutProjection:
+        problem = f"its aggregation is {type(layer.aggregation).__name__}"
+    if problem is not None:
+        raise ValueError(
+            f"cannot merge the heads of {name} in this {display_name(model)} by svd: {problem}, expected linear maps. "
+            "Give merge='mean'"
+        )
