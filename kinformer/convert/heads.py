@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Literal, cast
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Inexact, Int
 from torch import Tensor
 
 from kinformer.convert.support.changed_model import attention_layers, has_keyword, record_change, with_keywords
@@ -32,15 +32,17 @@ class HeadsConversion(Conversion):
     minutes. Grouped-query attention needs about 5% of the training of the source (Ainslie et al.).
 
     With merge="mean" a new head is the mean of its group, and queries and output stay as they are. Heads of a trained
-    model are not aligned with each other, so their mean is like none of them. With merge="svd" the new head is the one
-    with the smallest squared error, if queries and output may change with it. For values, the products O_h V_g of each
-    query head h are stacked, and the new values are their first right singular vectors. For keys the same is done with
-    the products Q_h^T K_g. Under rotary positions each pair of dimensions is one complex number, whose product with a
-    query must hold at every rotation, so pairs are merged one by one. With data, errors are measured on the layer's
-    inputs and not on all directions alike.
+    model are not aligned with each other, so their mean is like none of them. With merge="svd" and data, a new head is
+    the head with the smallest squared error on the inputs of its layer, where queries and output may change with it.
+    Choose it: adaptation then starts much nearer to the source.
+
+    For values, the products O_h V_g of all query heads h of a group are stacked, and the new values are the first right
+    singular vectors of the stack. For keys the same is done with the products Q_h^T K_g. Under rotary positions a pair
+    of dimensions is one complex number, and each pair is merged apart, so that the products hold at every distance. All
+    products are weighted by the second moment of the inputs that the layer has in the source.
 
     key_heads: number of heads of keys and values; it divides the number that the source has.
-    merge: "mean" as in the paper, or "svd".
+    merge: "mean" as in the paper, or "svd", which needs data; without data its heads are means too.
 
     Source: Ainslie et al., 2023, arXiv:2305.13245, section 2.1; Shazeer, 2019, arXiv:1911.02150. No paper for "svd".
     """
@@ -67,30 +69,37 @@ class HeadsConversion(Conversion):
         for name, layer in attention_layers(source):
             if layer.sizes.key_heads == self.key_heads:
                 continue
-            names = _tensor_names(name, layer)
-            if self.merge == "mean":
-                average = partial(self._average, cast(QKV, layer.projection))
-                sources.update({each: WeightSource("averaged", (each,), average) for each in names[1:]})
-                continue
-            for number, each in enumerate(names):
-                sources[each] = WeightSource("merged", names, partial(self._merged_tensor, layer, number))
+            average = partial(self._average, cast(QKV, layer.projection))
+            for parameter in ("weight", "bias"):
+                if getattr(layer.projection.qkv, parameter) is not None:
+                    full = f"{name}.projection.qkv.{parameter}"
+                    sources[full] = WeightSource("averaged", (full,), average)
         return sources
 
     @torch.no_grad()
     def fit(self, source: Model, converted: Model, rows: Int[Tensor, "N T"], progress: Progress) -> None:
-        """Merge the heads anew by their errors on the inputs of each layer, if merge="svd"."""
-        layers = [pair for pair in attention_layers(source) if pair[1].sizes.key_heads != self.key_heads]
-        if self.merge == "mean" or not layers:
+        """Replace the means by the heads with the smallest error on these rows, if merge="svd"."""
+        if self.merge == "mean":
             return
-        moments = _input_moments(source, [layer for _, layer in layers], rows, progress)
-        tensors = converted.state_dict()
-        for number, ((name, layer), moment) in enumerate(zip(layers, moments, strict=True), 1):
-            names = _tensor_names(name, layer)
-            old = source.state_dict()
-            merged = self._merge(layer, [old[each] for each in names], moment)
-            for each, x in zip(names, merged, strict=True):
-                tensors[each].copy_(x)
-            progress("merge heads", number / len(layers))
+        layers = zip(attention_layers(source), attention_layers(converted), strict=True)
+        pairs = [(old, new) for (_, old), (_, new) in layers if old.sizes.key_heads != self.key_heads]
+
+        def merge(number: int, new: Attention, old: Any, arguments: tuple[Any, ...]) -> None:
+            x = arguments[0].flatten(0, -2).double()
+            x = torch.cat([x, torch.ones_like(x[:, :1])], 1) if old.projection.bias else x
+            for tensor, value in zip(_tensors(new), self._merge(old, x.T @ x / len(x)), strict=True):
+                tensor.copy_(value)
+            progress("merge heads", number / len(pairs))
+
+        hooks = [
+            old.register_forward_pre_hook(partial(merge, number, new)) for number, (old, new) in enumerate(pairs, 1)
+        ]
+        try:
+            with evaluating(source):
+                cast(Any, source).hidden(rows)
+        finally:
+            for hook in hooks:
+                hook.remove()
 
     def promise(self, model: Model) -> Promise:
         heads = {layer.sizes.key_heads for _, layer in attention_layers(model)}
@@ -138,19 +147,14 @@ class HeadsConversion(Conversion):
 
         return torch.cat([q, mean(k, projection.k_dim), mean(v, projection.v_dim)])
 
-    def _merged_tensor(self, layer: Attention, number: int, *tensors: Tensor) -> Tensor:
-        """Return one of the tensors of `_merge`, without data."""
-        return self._merge(layer, list(tensors), None)[number]
-
-    def _merge(self, layer: Attention, tensors: list[Tensor], moment: Float[Tensor, "E E"] | None) -> list[Tensor]:
+    def _merge(self, layer: Attention, moment: Float[Tensor, "E E"]) -> list[Tensor]:
         """Return the output matrix, the stacked matrix and its biases with fewer heads of keys and values.
 
-        tensors: the same of the source; biases only if it has them.
-        moment: mean of x x^T over inputs x, each with a 1 appended if there are biases; None for all directions alike.
+        layer: the layer of the source.
+        moment: mean of x x^T over inputs x, each with a 1 appended if there are biases.
         """
-        projection, (output, *stacked) = cast(QKV, layer.projection), [x.double() for x in tensors]
+        projection, (output, *stacked) = cast(QKV, layer.projection), [x.double() for x in _tensors(layer)]
         rows = torch.cat([stacked[0], stacked[1][:, None]], 1) if len(stacked) > 1 else stacked[0]  # [N E]
-        moment = torch.eye(rows.shape[1], dtype=rows.dtype, device=rows.device) if moment is None else moment.to(rows)
         q, k, v = (
             each.unflatten(0, (self.key_heads, -1, width))  # [G heads width E]
             for each, width in zip(
@@ -179,17 +183,16 @@ class HeadsConversion(Conversion):
             [torch.cat(q_parts, -2).flatten(0, 3), torch.cat(k_parts, -2).flatten(0, 1), value.flatten(0, 1)]
         )
         new = [columns.flatten(1), *((new_rows[:, :-1], new_rows[:, -1]) if len(stacked) > 1 else (new_rows,))]
-        return [x.to(old) for x, old in zip(new, tensors, strict=True)]
+        return new
 
 
-def _tensor_names(name: str, layer: Attention) -> tuple[str, ...]:
-    """Return the names of the output matrix, the stacked matrix and its biases, if it has some."""
-    stacked = (f"{name}.projection.qkv.{each}" for each, _ in layer.projection.qkv.named_parameters())  # type: ignore
-    return f"{name}.aggregation.linear.weight", *stacked
+def _tensors(layer: Any) -> list[Tensor]:
+    """Return the output matrix, the stacked matrix, and its biases if it has some."""
+    return [layer.aggregation.linear.weight, *layer.projection.qkv.parameters()]
 
 
 def _share(
-    maps: Float[Tensor, "*g r k E"], weight: Float[Tensor, "*g r k k"], moment: Float[Tensor, "E E"]
+    maps: Inexact[Tensor, "*g r k E"], weight: Inexact[Tensor, "*g r k k"], moment: Float[Tensor, "E E"]
 ) -> tuple[Tensor, Tensor]:
     """Return maps A_r [*g r k k] and one map B [*g k E] whose products A_r B are nearest to the given maps.
 
@@ -240,30 +243,6 @@ def _as_real(x: Tensor, order: list[int]) -> Tensor:
     new = torch.empty_like(dimensions)
     new[..., order, :] = dimensions
     return new
-
-
-@torch.no_grad()
-def _input_moments(
-    model: Model, layers: list[Attention], rows: Int[Tensor, "N T"], progress: Progress
-) -> list[Float[Tensor, "E E"]]:
-    """Return the mean of x x^T over the inputs of each layer, with a 1 appended to x if the projection has biases."""
-    moments: list[Any] = [0.0] * len(layers)
-
-    def note(number: int, layer: Any, arguments: tuple[Any, ...]) -> None:
-        x = arguments[0].flatten(0, -2).double()
-        x = torch.cat([x, torch.ones_like(x[:, :1])], 1) if layer.projection.bias else x
-        moments[number] = moments[number] + x.T @ x / rows.numel()
-
-    hooks = [layer.register_forward_pre_hook(partial(note, number)) for number, layer in enumerate(layers)]
-    try:
-        with evaluating(model):
-            for number, row in enumerate(rows, 1):
-                cast(Any, model).hidden(row[None])
-                progress("read inputs", number / len(rows))
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return moments
 
 
 def _check_linear(model: Model, name: str, layer: Attention) -> None:
