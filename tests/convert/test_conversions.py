@@ -67,6 +67,10 @@ CASES = (
     Case("poolingformer", {"near": 20, "far": 30}, tiny_bert),
     Case("predictive_attention", {"size": 5}, tiny_bert),
     Case("predictive_attention", {"scores": "evolving", "alpha": 0.2}, tiny_bert),
+    Case("exits", {"threshold": 1.0}, tiny_llama),
+    Case("calm", {"threshold": 0.0, "propagation": "copy"}, tiny_gpt),
+    Case("retrieval", {}, tiny_llama),
+    Case("knn_lm", {}, tiny_gpt),
 )
 
 

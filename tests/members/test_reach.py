@@ -36,7 +36,7 @@ FOLDERS = (
     "exits",
     "losses",
 )
-COMMANDED = ("cli", "lab/train", "lab/datastore", "decoding")  # what commands use beside members
+COMMANDED = ("cli", "convert", "lab/train", "lab/datastore", "decoding")  # what commands use beside members
 USERS = (*COMMANDED, "members", "models", "lab/data", "core", "nn/depth", "nn/mechanisms", "nn/losses", "nn/patterns")
 # parts that no example of a member has, each with a command that reaches it
 COMMANDS = {

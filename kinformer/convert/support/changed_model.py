@@ -17,7 +17,7 @@ from kinformer.core.quote import quote
 from kinformer.nn.attention import Attention
 
 M = TypeVar("M", bound=Model)
-FACTS = ("trained_length", "trained_on", "tokenizer", "foreign_ends", "headless", "labels", "columns")
+FACTS = ("trained_length", "trained_on", "tokenizer", "foreign_ends", "headless", "labels", "columns", "folder")
 
 
 def conversions() -> dict[str, type[Conversion]]:
