@@ -50,6 +50,7 @@ _NAMES_BY_FILE = {
     "lab.look": ("look",),
     "lab.train.fit": ("fit",),
     "lab.train.learning_rate_schedule": ("RecipeLR",),
+    "lab.train.lora": ("LoRA",),
     "lab.train.settings": ("Settings",),
     "laws.check": ("check",),
     "models.support.categorical_intensities": ("CategoricalIntensities",),
