@@ -5,6 +5,9 @@ from kinformer.attend.pattern_parts import PatternPart as PatternPart
 from kinformer.attend.pattern_parts import parts as parts
 from kinformer.bridge.load import load as load
 from kinformer.bridge.save import save as save
+from kinformer.convert.heads import HeadsConversion as HeadsConversion
+from kinformer.convert.pattern import PatternConversion as PatternConversion
+from kinformer.convert.window import WindowConversion as WindowConversion
 from kinformer.core.actor import Actor as Actor
 from kinformer.core.aggregation import Aggregation as Aggregation
 from kinformer.core.attention_output import AttentionOutput as AttentionOutput

@@ -318,7 +318,9 @@ def native(model: nn.Module) -> tuple[Family, dict[str, Any]]:
     Errors: NoFamily, with the reason, if no class of transformers computes the same.
     """
     record: Any = model.member
-    reasons = []
+    reasons = [f"a conversion has changed its layers ({change.name})" for change in record.changes]
+    if reasons:
+        raise NoFamily("; ".join(reasons))
     for family in families().values():
         if name_of(family.member) == record.name:
             try:

@@ -13,6 +13,8 @@ from transformers import GenerationMixin, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
 from kinformer.bridge.hf_export import CODE, module_text
+from kinformer.checkpoint.checkpoint import changes_of
+from kinformer.convert.support.changed_model import build_changed
 from kinformer.core.discover import check_member_name, members
 from kinformer.core.model import CALL_KEYWORDS
 from kinformer.models.support.sliding_reader import SlidingReader
@@ -115,7 +117,8 @@ def _build(config: KinformerConfig) -> Any:
     torch.set_default_dtype(torch.float32)
     try:
         with torch.device("cpu"), torch.random.fork_rng(devices=[]):
-            model = registered[config.member].rebuild(**keywords)  # type: ignore[attr-defined]
+            build = registered[config.member].rebuild  # type: ignore[attr-defined]
+            model = build_changed(build, keywords, changes_of(vars(config)))
     finally:
         torch.set_default_dtype(dtype)
     model.trained_length = config.trained_length

@@ -99,6 +99,7 @@ def _summary(model: Any, content: HFFolder) -> str:
         f"The member `{record.name}` of kinformer. {first}\n\n"
         f"- Parameters: {count:,}\n- Reads: {tokens}\n- Class: `{content.architecture}`, {package}\n"
         f"- Keywords: `{keywords}`"
+        + "".join(f"\n- Converted: `{change.name}` with `{change.options}`" for change in record.changes)
     )
 
 

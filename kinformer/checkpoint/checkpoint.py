@@ -33,6 +33,8 @@ from kinformer.checkpoint.special_tokens import read_special_tokens
 from kinformer.checkpoint.tokenizer import NO_SPECIAL, Tokenizer
 from kinformer.checkpoint.unknown_tokenizer import UnknownTokenizer, own_tokenizer
 from kinformer.checkpoint.weights_file import format_weights, load_tensors, read_tensors, tensors_of
+from kinformer.convert.support.changed_model import build_changed
+from kinformer.core.change import Change
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.discover import MemberRecord, Origin, members
 from kinformer.core.keyword_hints import hint_keywords
@@ -158,6 +160,8 @@ def find_conflict(folder: Path, model: nn.Module, *, same: bool = False) -> str 
     for name in sorted({*old, *new}):
         if name not in old or name not in new or old[name] != new[name]:
             return f"a model of {stored['member']!r} with {name}={old.get(name)!r}"
+    if stored.get("changes", []) != mine.get("changes", []):
+        return f"a model of {stored['member']!r} with {'other' if stored.get('changes') else 'no'} conversions"
     return None if same else f"a model of {stored['member']!r} that was trained before"
 
 
@@ -178,8 +182,10 @@ def check_same_model(folder: Path, model: nn.Module) -> None:
 
 
 def _config(record: MemberRecord) -> dict[str, Any]:
-    """Return the config of a member: its name, its keywords, and the file of a user's own member."""
+    """Return the config of a member: its name, its keywords, its changes, and the file of a user's own member."""
     config: dict[str, Any] = {"format": EDITION, "member": record.name, "keywords": record.keywords}
+    if record.changes:
+        config["changes"] = [change._asdict() for change in record.changes]
     if record.file is not None:
         config |= {"file": Path(record.file).name, "sha256": record.sha256}
     return config | {"kinformer": __version__}
@@ -203,8 +209,11 @@ def _training_facts(model: Any, tokenizer: Tokenizer | None) -> dict[str, Any]:
 
 
 def _identity_hash(config: Mapping[str, Any]) -> str:
-    """Return a hash of member, keywords and tokenizer, stored with the weights so that two saves cannot be mixed up."""
-    identity = [config["member"], config["keywords"]]
+    """Return a hash of member, keywords, changes and tokenizer.
+
+    It is stored with the weights, so that two saves cannot be mixed up.
+    """
+    identity = [config["member"], config["keywords"], *config.get("changes", [])]
     if config["tokenizer"] != NO_TOKENIZER:
         identity.append(config.get("tokenizer_sha256"))
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
@@ -256,8 +265,14 @@ def load(folder: str | Path, member: Callable[..., Any] | None = None, paths: Ma
     except TypeError as error:
         raise CheckpointError(f"{folder / CONFIG} does not fit its member: {error}") from error
     ours = function.__module__.startswith("kinformer.")  # a user's member may compute something from its first weights
-    with torch.random.fork_rng(devices=[]), Uninitialised() if ours else nullcontext():
-        model = getattr(function, "rebuild", function)(**keywords)
+    build, changes = getattr(function, "rebuild", function), changes_of(config)
+    try:
+        with torch.random.fork_rng(devices=[]), Uninitialised() if ours else nullcontext():
+            model = build_changed(build, keywords, changes)
+    except ValueError as error:
+        if not changes:
+            raise
+        raise CheckpointError(f"{folder / CONFIG} has a conversion that cannot be applied: {error}") from error
     kinds = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
     if len(kinds) == 1:
         model.to(dtype=kinds.pop())
@@ -292,6 +307,14 @@ def keywords_of(folder: str | Path) -> dict[str, Any]:
     Errors: the errors of `load`.
     """
     return dict(read_own_config(Path(folder) / CONFIG)["keywords"])
+
+
+def changes_of(config: Mapping[str, Any]) -> tuple[Change, ...]:
+    """Return the conversions that a config lists.
+
+    config: content of a config.json.
+    """
+    return tuple(Change(entry["name"], entry["options"]) for entry in config.get("changes", []))
 
 
 def is_pretrained(folder: str | Path) -> bool:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from kinformer.checkpoint.model_files import TOKENIZER, CheckpointError, is_foreign, read_config
+from kinformer.core.change import Change
 from kinformer.core.model import ColumnScales, Metric
 
 NO_TOKENIZER = "bytes"  # config entry for models without a tokenizer
@@ -58,6 +59,9 @@ def read_own_config(path: Path) -> dict[str, Any]:
             f"{path} is damaged: got columns={config['columns']!r:.40}, expected lists of equal length of {fields}. "
             "Put a copy of the file there."
         )
+    changes = config.get("changes", [])
+    if not isinstance(changes, list) or not all(_is_change(change) for change in changes):
+        raise CheckpointError(f"{path} is damaged: got changes={changes!r:.40}, expected a list of names with options")
     if config["tokenizer"] not in (names := (NO_TOKENIZER, TOKENIZER, UNKNOWN)):
         raise CheckpointError(
             f"{path} has an unknown tokenizer: got {config['tokenizer']!r}, expected {', '.join(map(repr, names))}"
@@ -74,6 +78,13 @@ def is_metric(value: object) -> bool:
         return False
     choices = value["better"] in ("less", "more") and value["per"] in ("token", "row", "byte")
     return choices and all(isinstance(value[name], str) for name in ("name", "unit"))
+
+
+def _is_change(value: object) -> bool:
+    """True for the JSON of a `Change`."""
+    if not isinstance(value, dict) or set(value) != set(Change._fields):
+        return False
+    return isinstance(value["name"], str) and isinstance(value["options"], dict)
 
 
 def _is_column_scales(value: object) -> bool:

@@ -18,6 +18,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
+from kinformer.core.change import Change
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.example import Example
 from kinformer.core.keyword_conditions import Needs, allow_unused_keywords, by_keyword, check_used
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 
 # folders that contain folders of parts; a kind may have a folder in several
 STOREYS = ("core", "attend", "nn", "lab", "laws")
-OWN_STOREYS = ("members", "models", "laws")  # kinds with a folder at the top level
-UNJUDGED = ("exits", "losses", "search")  # kinds of parts without EXAMPLES, which are tested inside other parts
+OWN_STOREYS = ("members", "models", "laws", "convert")  # kinds with a folder at the top level
+UNJUDGED = ("exits", "losses", "search", "convert")  # kinds of parts without EXAMPLES, with tests of their own
 JUDGED = rb"^EXAMPLES\b"
 PART = rb"^(EXAMPLES\b|OVER\b|@(kf\.)?member\b)"  # the start of a line that marks a file as a part
 CLASS = re.compile(r"^class ([A-Z]\w*)\((?!NamedTuple|Protocol|Enum|torch\.autograd\.Function)", re.M)
@@ -219,6 +220,7 @@ class MemberRecord:
     file, sha256: path and SHA-256 of the file of a user's own member; None for other members.
     recipe: the member's training recipe, or None.
     defaults: the defaults of the keywords.
+    changes: conversions that have changed the model's layers since, in order.
     """
 
     name: str
@@ -227,6 +229,7 @@ class MemberRecord:
     sha256: str | None = None
     recipe: "Recipe | None" = None
     defaults: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    changes: tuple[Change, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -98,12 +98,12 @@ def load_reading(path: Path, model: Any) -> PrefilledText:
 
 
 def fingerprint(model: Any) -> str:
-    """Return the SHA-256 of a model's member name, keywords and weights, which identifies the model.
+    """Return the SHA-256 of a model's member name, keywords, changes and weights, which identifies the model.
 
     model: model to identify.
     """
     record = getattr(model, "member", None)
-    named = [type(model).__name__] if record is None else [record.name, record.keywords]
+    named = [type(model).__name__] if record is None else [record.name, record.keywords, *record.changes]
     digest = hashlib.sha256(json.dumps(named, sort_keys=True, default=str).encode())
     _add(digest, model.state_dict())
     return digest.hexdigest()

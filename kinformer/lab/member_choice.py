@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kinformer.core.change import Change
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.discover import Origin, find_member
 from kinformer.core.keywords import describe_callable, name_of, parse_keywords, signature, split
@@ -22,12 +23,14 @@ class MemberChoice:
     function: the member function.
     keywords: the parsed keywords.
     name: the text without keywords.
+    changes: conversions that change the layers of the model, if its weights come from a converted model.
     """
 
     text: str
     function: Callable[..., Any]
     keywords: Mapping[str, Any]
     name: str
+    changes: tuple[Change, ...] = ()
 
     def build(self, seed: int) -> Any:
         """Build the model with seeded random weights; UserError if its parts refuse the keywords."""
@@ -35,7 +38,11 @@ class MemberChoice:
 
         torch.manual_seed(seed)
         with from_user(ValueError, TypeError, LookupError):
-            return self.function(**self.keywords)
+            if not self.changes:
+                return self.function(**self.keywords)
+            from kinformer.convert.support.changed_model import build_changed  # imported here because it needs torch
+
+            return build_changed(self.function, self.keywords, self.changes)
 
 
 def find_member_function(name: str) -> Callable[..., Any]:

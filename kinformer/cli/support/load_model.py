@@ -13,6 +13,7 @@ from kinformer.bridge.load import load
 from kinformer.checkpoint.checkpoint import MemberNeeded, keywords_of
 from kinformer.cli.errors import print_warnings
 from kinformer.cli.support.device_choice import parse_device
+from kinformer.convert.support.changed_model import build_changed, copy_facts
 from kinformer.core.keyword_conditions import check_used
 from kinformer.core.keywords import as_texts, parse_keywords
 from kinformer.core.model import display_name
@@ -111,7 +112,7 @@ def _rebuild(model: Any, function: Callable[..., Any], changed: Mapping[str, Any
     with from_user(ValueError, TypeError, LookupError), torch.random.fork_rng(devices=[]):
         keywords = {**model.member.keywords, **changed}
         check_used(function.needs, changed, keywords)  # type: ignore[attr-defined]
-        other = function.rebuild(**keywords)  # type: ignore[attr-defined]
+        other = build_changed(function.rebuild, keywords, model.member.changes)  # type: ignore[attr-defined]
     words = ", ".join(as_texts(changed))
     shapes, other_shapes = (
         {name: x.shape for name, x in candidate.state_dict().items()} for candidate in (model, other)
@@ -123,10 +124,7 @@ def _rebuild(model: Any, function: Callable[..., Any], changed: Mapping[str, Any
         )
     with from_user(ValueError):
         other.to(next(model.parameters()).dtype).load_state_dict(model.state_dict())
-    other.trained_length, other.trained_on, other.metric = model.trained_length, model.trained_on, model.metric
-    other.tokenizer, other.labels, other.columns = model.tokenizer, model.labels, model.columns
-    other.foreign_ends, other.headless = model.foreign_ends, model.headless
-    return other.eval()
+    return copy_facts(model, other).eval()
 
 
 def with_datastore(model: Any, folder: Path, knn: bool, datastore: Path | None, continues: bool = False) -> Any:

@@ -12,7 +12,9 @@ import torch
 from kinformer.bridge.family import default_keywords
 from kinformer.bridge.hf_folder import is_hf_folder
 from kinformer.bridge.load import load
-from kinformer.checkpoint.checkpoint import built_by, columns_of, is_pretrained, keywords_of
+from kinformer.checkpoint.checkpoint import built_by, changes_of, columns_of, is_pretrained, keywords_of
+from kinformer.checkpoint.model_files import CONFIG
+from kinformer.checkpoint.own_config import read_own_config
 from kinformer.cli.errors import print_warnings, refuse_useless
 from kinformer.cli.support.device_choice import parse_device
 from kinformer.cli.support.loggers import OpenLogger
@@ -269,16 +271,17 @@ def _with_start(choice: MemberChoice, job: Job, start: Path) -> tuple[MemberChoi
     """Return the choice with the keywords of the model in `start`, and the job with a rate for its weights."""
     if _is_foreign(start):
         record = load(start).member
-        name, keywords, pretrained = record.name, record.keywords, True
+        name, keywords, pretrained, changes = record.name, record.keywords, True, record.changes
     else:
         name, keywords, pretrained = built_by(start), keywords_of(start), is_pretrained(start)
+        changes = changes_of(read_own_config(start / CONFIG))
     if name == name_of(choice.function):
         rows = job.data.longest_length(job.settings.length)
         usual = default_keywords(choice.function)  # left out, because some have no effect beside the given keywords
         keywords = {word: value for word, value in keywords.items() if value != usual.get(word)}
         if keywords.get("length") is not None and keywords["length"] < (rows or 0):
             del keywords["length"]
-        choice = replace(choice, keywords={**keywords, **choice.keywords})
+        choice = replace(choice, keywords={**keywords, **choice.keywords}, changes=changes)
     settings = job.settings.fine_tuning() if pretrained else job.settings
     if settings is not job.settings and not job.group.rank:
         print(f"lr={settings.lr:g}, because the weights are pretrained; --lr sets another", file=sys.stderr)

@@ -79,6 +79,9 @@ def run_config(
     return {
         "member": getattr(record, "name", type(model).__name__),
         "keywords": dict(getattr(record, "keywords", {})),
+        **(
+            {"changes": changes} if (changes := [change._asdict() for change in getattr(record, "changes", ())]) else {}
+        ),
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "data": getattr(data, "name", "batches"),
         "budget": budget.record,

@@ -41,7 +41,7 @@ def start_record(model: Model, data: Any, settings: Settings) -> dict[str, Any]:
         "data": getattr(data, "name", type(data).__name__),  # first: other data also changes keywords such as vocab
         "bytes": fingerprint(data),
         "drawing": dict(data.draw_settings) if isinstance(data, Data) else {},
-        "keywords": record.keywords,
+        "keywords": record.keywords | {f"change {n}": list(change) for n, change in enumerate(record.changes)},
         "settings": {name: asdict(settings)[name] for name in KEPT} | asdict(settings.recipe(model)),
     }
     return json.loads(json.dumps(settled))

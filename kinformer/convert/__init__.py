@@ -1,0 +1,1 @@
+"""Conversions: recipes that give a trained model another mechanism, one file each."""

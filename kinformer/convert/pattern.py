@@ -1,0 +1,117 @@
+"""The conversion `pattern`: other keys for each query, such as a window with attention sinks."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from kinformer.convert.support.changed_model import attention_layers, has_keyword, record_change, with_keywords
+from kinformer.core.conversion import Conversion, Promise
+from kinformer.core.discover import members
+from kinformer.core.key_value_mechanism import KeyValueMechanism
+from kinformer.core.keywords import check_keywords
+from kinformer.core.model import Model, display_name
+from kinformer.core.pattern import Pattern, pair_mask
+from kinformer.core.pattern_parser import parse
+
+HORIZON = 16_384  # longest row at which two patterns are compared
+BLOCK = 512  # queries that are compared at once
+
+
+@dataclass(frozen=True)
+class PatternConversion(Conversion):
+    """Give every attention layer another pattern: the keys that each query may read. No weight changes.
+
+    Choose it to read long texts in less time, or to decode with a cache of fixed size. Keep the first tokens readable:
+    trained models put unneeded attention on them (attention sinks, Xiao et al., 2023, arXiv:2309.17453), and a window
+    without them fails. `kf.convert(model, "Causal() & (Band(251) | Tokens(4))")` is the same as this recipe with the
+    pattern as its option.
+
+    pattern: expression for the keys of each query. For a model that predicts the next token, keys after the query are
+        left out of it.
+    keep: numbers of the layers, from 1 at the bottom, that keep their pattern.
+    """
+
+    pattern: str = "Causal()"
+    keep: tuple[int, ...] = ()
+
+    def resolve(self, model: Model) -> Conversion:
+        if model.predicts_next and parse(self.pattern).reach()[1] > 0:
+            return replace(self, pattern=f"Causal() & ({self.pattern})")
+        return self
+
+    def restructure(self, model: Model) -> Model:
+        new = self._patterns(model)
+        if has_keyword(model, "pattern"):
+            texts = self._keyword(model, len(new))
+            try:
+                check_keywords(members()[display_name(model)], {"pattern": texts})
+            except TypeError:
+                pass  # this member has one pattern for all layers
+            else:
+                return with_keywords(model, pattern=texts)
+        for (_, layer), pattern in zip(attention_layers(model), new, strict=True):
+            layer.mechanism.pattern = pattern  # type: ignore[assignment]
+        return record_change(model, self)
+
+    def _keyword(self, model: Model, count: int) -> str | tuple[str, ...]:
+        """Return the value of the keyword `pattern` for this number of layers."""
+        record: Any = model.member
+        old = record.keywords["pattern"]
+        old = old if isinstance(old, tuple) else (old,) * count
+        texts = tuple(old[n] if n + 1 in self.keep else self.pattern for n in range(count))
+        return texts[0] if len(set(texts)) == 1 else texts
+
+    def promise(self, model: Model) -> Promise:
+        old = [_pattern_of(model, name, layer.mechanism) for name, layer in attention_layers(model)]
+        pairs = {(a, b) for a, b in zip(old, self._patterns(model), strict=True) if a != b}
+        if not pairs:
+            return Promise(torch.inf, "the patterns stay as they are")
+        horizon = min(model.longest or HORIZON, HORIZON)
+        heads = attention_layers(model)[0][1].sizes.heads
+        length = min(_equal_length(a, b, heads, horizon) for a, b in pairs)
+        return Promise(length, f"the new pattern reads the same pairs in rows of up to {length:,} tokens")
+
+    def _patterns(self, model: Model) -> list[Pattern]:
+        """Return the new pattern of each attention layer."""
+        layers, new = attention_layers(model), parse(self.pattern)
+        check_layer_numbers(self.keep, len(layers))
+        return [
+            _pattern_of(model, name, layer.mechanism) if number in self.keep else new
+            for number, (name, layer) in enumerate(layers, 1)
+        ]
+
+
+def check_layer_numbers(keep: tuple[int, ...], count: int) -> None:
+    """Raise ValueError unless all numbers are those of layers.
+
+    keep: numbers of layers, from 1.
+    count: number of layers.
+    """
+    if wrong := [number for number in keep if not 1 <= number <= count]:
+        raise ValueError(f"keep has the layer {wrong[0]}, expected numbers from 1 to {count}, one for each layer")
+
+
+def _pattern_of(model: Model, name: str, mechanism: object) -> Pattern:
+    """Return the pattern of a mechanism that has one of its own."""
+    if not isinstance(mechanism, KeyValueMechanism) or "pattern" not in vars(mechanism):
+        raise ValueError(
+            f"cannot give {name} of this {display_name(model)} another pattern: {type(mechanism).__name__} chooses its "
+            "keys itself. Convert a model with Softmax attention"
+        )
+    return mechanism.pattern
+
+
+def _equal_length(old: Pattern, new: Pattern, heads: int, horizon: int) -> int:
+    """Return the length of the longest rows, up to `horizon`, in which two patterns allow the same pairs."""
+    for first in range(0, horizon, BLOCK):
+        last = min(first + BLOCK, horizon)
+        at = torch.arange(last)
+        new_mask, old_mask = (
+            pair_mask(pattern, at[None, None], at[None, None], range(heads)) for pattern in (new, old)
+        )
+        other = (new_mask != old_mask).any(1)[0]  # [L L]
+        if other.any():
+            query, key = other.nonzero().T
+            return int(torch.maximum(query, key).amin())
+    return horizon

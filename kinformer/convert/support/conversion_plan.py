@@ -1,0 +1,147 @@
+"""The plan of a conversion: the fate of every tensor, and the converted model with its weights."""
+
+import copy
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from kinformer.convert.support.changed_model import conversions
+from kinformer.core.conversion import Conversion, Promise, WeightSource
+from kinformer.core.did_you_mean import suggest_names
+from kinformer.core.keywords import check_keywords
+from kinformer.core.model import Model
+from kinformer.core.quote import quote
+
+LAYER = re.compile(r"(?<=\.)\d+(?=\.|$)")
+
+
+class TensorFate(NamedTuple):
+    """Tensors of equal role in all layers, and what a conversion does with them.
+
+    name: their name, with {n} in place of the number of the layer.
+    fate: "copied", "new", "dropped", or the word of a `WeightSource`.
+    tensors: number of tensors.
+    parameters: number of their values.
+    """
+
+    name: str
+    fate: str
+    tensors: int
+    parameters: int
+
+
+class ConversionPlan(NamedTuple):
+    """What a conversion will do with a model.
+
+    recipe: name of the recipe.
+    options: every option with its value.
+    promise: rows with equal outputs.
+    fates: what happens to each group of tensors.
+    """
+
+    recipe: str
+    options: dict[str, Any]
+    promise: Promise
+    fates: tuple[TensorFate, ...]
+
+
+def find_conversion(what: str, options: Mapping[str, Any]) -> Conversion:
+    """Return the conversion that a text names: a recipe, one of its spellings, or a pattern expression.
+
+    what: the text, such as "heads", "yarn" or "Causal() & Band(255)".
+    options: options of the recipe.
+
+    Errors: ValueError for an unknown name, with the nearest one; TypeError for wrong options.
+    """
+    recipes = conversions()
+    spelled: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in recipes} | {
+        alias: (name, dict(preset)) for name, recipe in recipes.items() for alias, preset in recipe.spellings.items()
+    }
+    name = what.replace("-", "_")
+    recipe_name, preset = ("pattern", {"pattern": what}) if "(" in what else spelled.get(name, ("", {}))
+    if not recipe_name:
+        raise ValueError(
+            f"there is no conversion to {quote(what)}"
+            f"{suggest_names(what, spelled, '; `kinformer list conversions` lists them')}"
+        )
+    recipe = recipes[recipe_name]
+    check_keywords(recipe, options)
+    return recipe(**{**preset, **options})
+
+
+@dataclass(frozen=True)
+class PlannedConversion:
+    """A conversion of a model that is decided and not yet computed.
+
+    source: the trained model, which stays as it is.
+    conversion: the conversion, with all options decided.
+    converted: the model with the new mechanism, without the weights of the source.
+    rules: source of each of its tensors that is no plain copy.
+    """
+
+    source: Model
+    conversion: Conversion
+    converted: Model
+    rules: Mapping[str, WeightSource]
+
+    @classmethod
+    def of(cls, source: Model, conversion: Conversion) -> "PlannedConversion":
+        """Return the plan of a conversion of a model.
+
+        source: the trained model.
+        conversion: the conversion.
+
+        Errors: ValueError, in one line, if the conversion does not fit the model.
+        """
+        conversion = conversion.resolve(source)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)  # of the new parts
+            converted = conversion.restructure(copy.deepcopy(source))
+        return cls(source, conversion, converted, conversion.weight_sources(source, converted))
+
+    @property
+    def plan(self) -> ConversionPlan:
+        """The options, the promise, and the fate of every tensor."""
+        old, fates, used = self.source.state_dict(keep_vars=True), list[tuple[str, str, Tensor]](), set[int]()
+        for name, new in _unique_tensors(self.converted).items():
+            fate, names = self._origin(name, new, old)
+            fates.append((name, fate, new))
+            used.update(id(old[each]) for each in names)
+        fates += [(name, "dropped", x) for name, x in _unique_tensors(self.source).items() if id(x) not in used]
+        recipe = type(self.conversion).__module__.rpartition(".")[2]
+        return ConversionPlan(recipe, self.conversion.options, self.conversion.promise(self.source), _group(fates))
+
+    @torch.no_grad()
+    def carry_out(self) -> Model:
+        """Return the converted model with the weights of the source, in eval mode."""
+        old, tensors = self.source.state_dict(), dict[str, Tensor]()
+        for name, new in _unique_tensors(self.converted).items():
+            fate, names = self._origin(name, new, old)
+            if fate != "new":
+                tensors[name] = old[name] if fate == "copied" else self.rules[name].compute(*map(old.get, names))
+        self.converted.load_state_dict(tensors, strict=False)
+        return self.converted.eval()
+
+    def _origin(self, name: str, new: Tensor, old: Mapping[str, Tensor]) -> tuple[str, tuple[str, ...]]:
+        """Return the fate of a tensor, and the names of its sources."""
+        if (rule := self.rules.get(name)) is not None:
+            return rule.fate, rule.names
+        return ("copied", (name,)) if name in old and old[name].shape == new.shape else ("new", ())
+
+
+def _unique_tensors(model: Model) -> dict[str, Tensor]:
+    """Return every parameter and persistent buffer once, by its first name."""
+    by_id = {id(tensor): (name, tensor) for name, tensor in reversed(model.state_dict(keep_vars=True).items())}
+    return {name: tensor for name, tensor in reversed(by_id.values())}
+
+
+def _group(fates: list[tuple[str, str, Tensor]]) -> tuple[TensorFate, ...]:
+    """Join the tensors of equal role and fate in all layers."""
+    groups: dict[tuple[str, str], list[int]] = {}
+    for name, fate, tensor in fates:
+        groups.setdefault((LAYER.sub("{n}", name, count=1), fate), []).append(tensor.numel())
+    return tuple(TensorFate(name, fate, len(sizes), sum(sizes)) for (name, fate), sizes in groups.items())

@@ -1,0 +1,1 @@
+"""Conversion of trained models: recipe, matching of new parts, adaptation and measurements."""

@@ -1,0 +1,47 @@
+"""ConversionReport: what a conversion did with a model, and what was measured before and after it."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from kinformer.convert.support.conversion_plan import ConversionPlan
+from kinformer.lab.conversion.reading_costs import ReadingCost
+
+
+@dataclass
+class ConversionReport:
+    """The record of a conversion; `kf.convert` puts it into the attribute `report` of the converted model.
+
+    source: name of the source's member, or of its class.
+    plan: recipe, options, promise and the fate of each tensor.
+    metric: name of the metric; "" if nothing was measured.
+    data: description of the measured data.
+    before: metric of the source; None if it was not measured, as for the two below.
+    after: metric right after the conversion, with its new parts trained.
+    adapted: metric after the adaptation.
+    layer_losses: metric of the source with only one layer converted, for each layer from the bottom; empty unless the
+        layers to keep were measured.
+    adaptation: settings of the adaptation, and the number of weights that it trained; empty without one.
+    seconds: seconds of each stage by name.
+    costs: costs of reading long rows, by "source" and "converted"; empty if they were not measured.
+    """
+
+    source: str
+    plan: ConversionPlan
+    metric: str = ""
+    data: str = ""
+    before: float | None = None
+    after: float | None = None
+    adapted: float | None = None
+    layer_losses: list[float] = field(default_factory=list)
+    adaptation: dict[str, Any] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    costs: dict[str, list[ReadingCost]] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as values of JSON, with named fields."""
+        plan = self.plan._asdict() | {
+            "promise": self.plan.promise._asdict(),
+            "fates": [fate._asdict() for fate in self.plan.fates],
+        }
+        costs = {name: [cost._asdict() for cost in costs] for name, costs in self.costs.items()}
+        return {**asdict(self), "plan": plan, "costs": costs}
