@@ -55,6 +55,7 @@ _NAMES_BY_FILE = {
     "lab.train.learning_rate_schedule": ("RecipeLR",),
     "lab.train.lora": ("LoRA",),
     "lab.train.settings": ("Settings",),
+    "lab.train.with_teacher": ("with_teacher",),
     "laws.check": ("check",),
     "models.support.categorical_intensities": ("CategoricalIntensities",),
     "models.support.intensities": ("Intensities",),

@@ -40,8 +40,8 @@ class LoRA(KeywordHints):
 
     Errors: ValueError if a number is out of range.
 
-    Source: Hu et al., 2021, arXiv:2106.09685. Zhang et al., 2024, arXiv:2410.10254, adapt converted models by rank 8 and
-    alpha 16 on queries, keys, values and outputs.
+    Source: Hu et al., 2021, arXiv:2106.09685. Zhang et al., 2024, arXiv:2410.10254, adapt converted models by rank 8
+    and alpha 16 on queries, keys, values and outputs.
     """
 
     rank: int

@@ -18,6 +18,7 @@ from kinformer.lab.train.distributed import SINGLE_PROCESS, ShardedGroup, Single
 from kinformer.lab.train.folder_lock import LOCKS, lock_folder
 from kinformer.lab.train.history import History
 from kinformer.lab.train.loop import MetricsCallback, Training, seeded
+from kinformer.lab.train.lora import LoRAPlan
 from kinformer.lab.train.lora_adapters import adapted
 from kinformer.lab.train.micro_batches import warn_across_rows
 from kinformer.lab.train.progress import ProgressDisplay
@@ -27,6 +28,7 @@ from kinformer.lab.train.settings import Settings
 from kinformer.lab.train.start_record import refuse_others
 from kinformer.lab.train.startup_decisions import Decisions, saved_decisions
 from kinformer.lab.train.training_interrupt import catch_signals
+from kinformer.lab.train.with_teacher import TaughtModel
 
 
 def train(
@@ -152,6 +154,13 @@ def _restore_run(
     run.restore(model)
     model.columns = columns_of(run.folder)  # the weights were trained with these scales; they replace the model's
     return replace(settings, **state["measuring"]), saved_decisions(state)
+
+
+def _note_trained(model: Model, plan: LoRAPlan | None, show: ProgressDisplay) -> None:
+    """Show what the training trains, if that is not simply all weights by the loss of the model."""
+    losses = model.describe_losses() if isinstance(model, TaughtModel) else []
+    for text in losses if plan is None else [str(plan), *losses]:
+        show.note(text)
 
 
 def _note_data(model: Model, data: Data, length: int) -> None:
