@@ -6,6 +6,7 @@ from kinformer.attend.pattern_parts import parts as parts
 from kinformer.bridge.load import load as load
 from kinformer.bridge.save import save as save
 from kinformer.convert.heads import HeadsConversion as HeadsConversion
+from kinformer.convert.linear import LinearConversion as LinearConversion
 from kinformer.convert.pattern import PatternConversion as PatternConversion
 from kinformer.convert.window import WindowConversion as WindowConversion
 from kinformer.core.actor import Actor as Actor
@@ -324,6 +325,7 @@ from kinformer.nn.maps.arc_cosine import ArcCosine as ArcCosine
 from kinformer.nn.maps.elu import ELU as ELU
 from kinformer.nn.maps.favor import FAVOR as FAVOR
 from kinformer.nn.maps.generalised import GeneralisedKernel as GeneralisedKernel
+from kinformer.nn.maps.hedgehog import Hedgehog as Hedgehog
 from kinformer.nn.maps.random_fourier import RandomFourier as RandomFourier
 from kinformer.nn.maps.relu import ReLU as ReLU
 from kinformer.nn.maps.trigonometric import Trigonometric as Trigonometric

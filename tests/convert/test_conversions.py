@@ -60,6 +60,9 @@ CASES = (
     Case("heads", {"key_heads": 1}, tiny_llama),
     Case("heads", {"key_heads": 4}, tiny_gpt),
     Case("gqa", {}, tiny_gpt),
+    Case("linear", {"window": 6, "sinks": 3, "keep": (2,)}, tiny_llama),
+    Case("hedgehog", {"window": 9, "sinks": 0, "features": 6}, tiny_gpt),
+    Case("favor", {"window": 6, "sinks": 2, "seed": 5}, tiny_llama),
 )
 
 
