@@ -46,7 +46,8 @@ class LinearConversion(Conversion):
     window: number of last tokens that are read exactly, the token itself included.
     sinks: number of first tokens that are read exactly.
     features: number of directions of the feature map; the width of a head if None. Hedgehog makes two features of each.
-    keep: numbers of the layers, from 1 at the bottom, that stay as they are; or how many, chosen by measurement.
+    keep: numbers of the layers, from 1 at the bottom, that stay as they are; or how many, chosen by
+        measurement.
     seed: seed of random directions; each layer adds its number.
 
     It trains only the new parameters: for each layer the matrices of the feature map for queries and for keys, and one
@@ -92,7 +93,9 @@ class LinearConversion(Conversion):
 
         It does nothing for FAVOR+, and for rows that are no longer than window and sinks, because nothing is far there.
         """
-        if self.map == "hedgehog" and rows.shape[1] > self.window + self.sinks:
+        if (
+            self.map == "hedgehog" and rows.shape[1] > self.window + self.sinks + 1
+        ):  # models read all tokens but the last
             names = [name for _, name, _ in self._layers(source)]
             transfer_attention(source, converted, names, rows, lambda done: progress("transfer attention", done))
 

@@ -70,8 +70,6 @@ CASES = (
     Case("memory", {"segment": 8, "memory": 16, "sinks": 2}, tiny_llama),
     Case("xl", {"segment": 8, "memory": 8, "sinks": 0, "keep": (1,)}, tiny_gpt),
     Case("memorizing", {"window": 6, "sinks": 2, "memory": 30, "k": 3}, tiny_llama),
-    Case("linear", {"window": 10, "sinks": 2, "keep": (2,)}, tiny_llama),
-    Case("favor", {"window": 10, "sinks": 0}, tiny_gpt),
     Case("yarn", {"factor": 1.0}, tiny_llama),
     Case("ntk", {"factor": 2.0}, tiny_llama),
     Case("learned", {"factor": 2.0}, tiny_gpt),
@@ -79,6 +77,9 @@ CASES = (
     Case("calm", {"threshold": 0.0, "propagation": "copy"}, tiny_gpt),
     Case("retrieval", {}, tiny_llama),
     Case("knn_lm", {}, tiny_gpt),
+    Case("linear", {"window": 6, "sinks": 3, "keep": (2,)}, tiny_llama),
+    Case("hedgehog", {"window": 9, "sinks": 0, "features": 6}, tiny_gpt),
+    Case("favor", {"window": 6, "sinks": 2, "seed": 5}, tiny_llama),
 )
 
 
