@@ -7,6 +7,7 @@ from kinformer.bridge.load import load as load
 from kinformer.bridge.save import save as save
 from kinformer.convert.heads import HeadsConversion as HeadsConversion
 from kinformer.convert.pattern import PatternConversion as PatternConversion
+from kinformer.convert.positions import PositionsConversion as PositionsConversion
 from kinformer.convert.window import WindowConversion as WindowConversion
 from kinformer.core.actor import Actor as Actor
 from kinformer.core.aggregation import Aggregation as Aggregation
@@ -19,6 +20,9 @@ from kinformer.core.bias import Bias as Bias
 from kinformer.core.bias import Plus as Plus
 from kinformer.core.choice import choice as choice
 from kinformer.core.choice import run_checkpointed as run_checkpointed
+from kinformer.core.conversion import Conversion as Conversion
+from kinformer.core.conversion import Promise as Promise
+from kinformer.core.conversion import WeightSource as WeightSource
 from kinformer.core.discover import member as member
 from kinformer.core.example import Example as Example
 from kinformer.core.extra_projection import ExtraProjection as ExtraProjection
@@ -91,6 +95,8 @@ from kinformer.core.training_recipe import Recipe as Recipe
 from kinformer.decoding.generate import generate as generate
 from kinformer.decoding.score import TokenScores as TokenScores
 from kinformer.decoding.score import score as score
+from kinformer.lab.conversion.conversion_report import ConversionReport as ConversionReport
+from kinformer.lab.conversion.convert import convert as convert
 from kinformer.lab.data.batches import Batches as Batches
 from kinformer.lab.datastore.datastore import Datastore as Datastore
 from kinformer.lab.look import look as look
