@@ -1,4 +1,4 @@
-"""Rotary positions in configs of transformers: their base and their scaling, in both forms of the config."""
+"""Rotary positions in configs of transformers: base and scaling, in both forms of the config."""
 
 import math
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ def rope_parameters(config: Config) -> Mapping[str, Any]:
 
 
 def read_scaling(config: Config, *, also: tuple[str, ...] = ()) -> str | None:
-    """Return the scaling of rotary positions in a config, as text for the keyword `scaling`; None for none.
+    """Return the scaling of RoPE in a config, as text for the keyword `scaling`; None for none.
 
     config: the foreign config.
     also: keys of the parameters of RoPE that the caller reads.
@@ -121,7 +121,9 @@ def write_rope(keywords: Keywords) -> dict[str, Any]:
 
 
 def canonical_rope(keywords: Keywords, turned: int) -> dict[str, Any]:
-    """Return `base` and `scaling` as `read_scaling` gives them for an equal model; NTK-aware scaling is a larger base.
+    """Return `base` and `scaling` as they are read for an equal model.
+
+    NTK-aware scaling is a larger base.
 
     keywords: the keywords of a member.
     turned: number of dimensions of a head that rotate.

@@ -63,7 +63,7 @@ class Setting(ABC):
         """
 
     def canonical(self, keywords: Keywords) -> dict[str, Any]:
-        """Return keywords whose value `read` writes otherwise for an equal model, with the value that it gives.
+        """Return keywords in the form that `read` gives them for an equal model; none by default.
 
         keywords: all keywords of the member.
         """

@@ -1,4 +1,4 @@
-"""The conversion `positions`: longer rows, by slower rotations or by longer tables of learned positions."""
+"""The conversion `positions`: longer rows, by slower rotations or longer tables of positions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -36,7 +36,7 @@ class PositionsConversion(Conversion):
 
     kind: "pi", "ntk" and "yarn" scale rotations (`kinformer list scalings`). "learned" makes tables longer.
     factor: the new length divided by the old one, at least 1.
-    length: the old length, in tokens; None for that of the model's training.
+    length: the old length, in tokens; None for the longest row of the model's training.
     how: rows of a longer table. "stretched" rows lie between old ones by linear interpolation; "tiled" rows repeat the
         old ones, as in Longformer (Beltagy et al., 2020, arXiv:2004.05150, section 5).
 
@@ -75,12 +75,14 @@ class PositionsConversion(Conversion):
     def weight_sources(self, source: Model, converted: Model) -> Mapping[str, WeightSource]:
         if self.kind != "learned":
             return {}
-        old, sources = dict(_tables(source)), {}
+        old, sources = dict(_tables(source)), dict[str, WeightSource]()
         resize = stretch if self.how == "stretched" else tile
         for name, part in _tables(converted):
-            rows = min(old[name].length, self._old_length() + source.own)
+            rows = min(old[name].table.num_embeddings, self._old_length() + source.own)
             weight = f"{name}.table.weight"
-            sources[weight] = WeightSource(self.how, (weight,), partial(resize, rows=rows, length=part.length))
+            sources[weight] = WeightSource(
+                self.how, (weight,), partial(resize, rows=rows, length=part.table.num_embeddings)
+            )
         return sources
 
     def promise(self, model: Model) -> Promise:
@@ -105,7 +107,8 @@ class PositionsConversion(Conversion):
             )
         scaling = self._scaling(model)
         if has_keyword(model, "scaling"):
-            return with_keywords(model, scaling=format_scaling(scaling))  # type: ignore[no-any-return]
+            converted: Model = with_keywords(model, scaling=format_scaling(scaling))
+            return converted
         for part in rotations:
             part.scaling = scaling
         return record_change(model, self)

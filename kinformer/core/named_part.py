@@ -1,4 +1,4 @@
-"""Parts of a kind by a text such as "ivf:lists=64,probes=4": the name of a file, and keywords of its class."""
+"""Parts of a kind by a text such as "ivf:lists=64": the name of a file, and keywords."""
 
 import inspect
 from typing import Any, TypeVar

@@ -1,4 +1,4 @@
-"""RotaryScaling: the contract of scaled rotary positions, for rows longer than those of the training."""
+"""RotaryScaling: the contract of scaled rotary positions, for rows longer than in training."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar
@@ -12,7 +12,7 @@ from kinformer.core.named_part import format_part, part_named
 
 
 class RotaryScaling(KeywordHints, ABC):
-    """Base class of scalings of rotary positions: slower rotations, so that longer rows show no unknown angles.
+    """Base class of scalings of rotary positions: slower rotations, for rows longer than in training.
 
     `Rotary(head_dim, scaling=...)` takes one. A scaling has no weights and does not depend on a row's length, so keys
     in a cache stay valid. Methods that depend on the length, such as dynamic NTK, are no scalings.

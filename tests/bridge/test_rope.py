@@ -81,7 +81,7 @@ def test_long_rows_have_the_logits_of_transformers(kind: str, rope_type: str, fo
 def test_export_is_loaded_by_the_class_of_transformers(kind: str, scaling: str | None, tmp_path: Path) -> None:
     torch.manual_seed(0)
     make = kf.llama if kind == "llama" else kf.gpt_neox
-    ours = make(d=32, depth=2, heads=4, vocab=VOCAB, base=50.0, turned=None, scaling=scaling)
+    ours: Any = make(d=32, depth=2, heads=4, vocab=VOCAB, base=50.0, turned=None, scaling=scaling)
     ours = shaken(ours.double().eval())
     ours.trained_length = 24
     kf.save(ours, tmp_path, format="hf")

@@ -1,1 +1,1 @@
-"""Scalings of rotary positions for rows longer than those of the training; the laws test them inside `Rotary`."""
+"""Scalings of rotary positions for longer rows; the laws test them inside `Rotary`."""

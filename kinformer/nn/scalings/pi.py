@@ -14,7 +14,7 @@ __all__ = ["PositionInterpolation"]
 
 @dataclass(frozen=True)
 class PositionInterpolation(RotaryScaling):
-    """Position interpolation (PI): every frequency is divided by `factor`, as if positions were that much closer.
+    """Position interpolation (PI): every frequency divided by `factor`, as if tokens were closer.
 
     A row of `factor` times the trained length then has only angles that the training has seen. It is `rope_type`
     "linear" in transformers. Choose it if the model is trained further on long rows (about 1,000 steps in the paper).

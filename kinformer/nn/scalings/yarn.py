@@ -1,4 +1,4 @@
-"""YaRN: rotary positions whose slow pairs are interpolated, whose fast pairs stay, and whose scores are sharper."""
+"""YaRN: rotary positions with interpolated slow pairs, unchanged fast pairs and sharper scores."""
 
 import math
 from dataclasses import dataclass
@@ -22,9 +22,11 @@ class YaRN(RotaryScaling):
     between. Queries and keys are multiplied by 0.1 ln(factor) + 1. Choose it for rows 2 to 32 times as long as in the
     training. It needs the least further training of all scalings, and is good without any.
 
-    n(r) = N ln(length / (2 pi r)) / ln(base): the place of the pair that turns r times within the trained length
-    ramp_n = (n - n(beta_fast)) / (n(beta_slow) - n(beta_fast)), limited to 0 .. 1, for pairs n = 0 .. N-1
-    w'_n = (1 - ramp_n) w_n + ramp_n w_n / factor
+    ramp_n = (n - n(beta_fast)) / (n(beta_slow) - n(beta_fast)), limited to 0 .. 1, for pairs n = 0 .. N-1.
+
+    w'_n = (1 - ramp_n) w_n + ramp_n w_n / factor.
+
+    The pair that turns r times in `length` tokens is n(r) = N ln(length / (2 pi r)) / ln(base).
 
     factor: the new length divided by the trained length, at least 1.
     length: the longest row of the original training, in tokens.

@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from kinformer.core.rotary_scaling import RotaryScaling, format_scaling, scaling_named
-from kinformer.nn.positions.rotary import Rotary
+from kinformer.nn.positions.rotary import Pairs, Rotary
 from kinformer.nn.positions.sinusoidal import angular
 from kinformer.nn.scalings.llama3 import Llama3Scaling
 from kinformer.nn.scalings.ntk import NTKAware
@@ -116,7 +116,7 @@ def test_frequencies_equal_those_of_transformers(case: str, share: float, monkey
 
 @pytest.mark.parametrize("pairs", ["interleaved", "half"])
 @pytest.mark.parametrize("case", LOOPS)
-def test_rotary_turns_by_the_scaled_angles(case: str, pairs: str, float64: None) -> None:
+def test_rotary_turns_by_the_scaled_angles(case: str, pairs: Pairs, float64: None) -> None:
     """Each pair is a complex number times m exp(i p w'_n); m is the attention factor."""
     scaling, loop = LOOPS[case]
     x, positions = torch.randn(1, 2, 3, WIDTH), [0, 7, 30000]
