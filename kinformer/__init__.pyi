@@ -19,6 +19,9 @@ from kinformer.core.bias import Bias as Bias
 from kinformer.core.bias import Plus as Plus
 from kinformer.core.choice import choice as choice
 from kinformer.core.choice import run_checkpointed as run_checkpointed
+from kinformer.core.conversion import Conversion as Conversion
+from kinformer.core.conversion import Promise as Promise
+from kinformer.core.conversion import WeightSource as WeightSource
 from kinformer.core.discover import member as member
 from kinformer.core.example import Example as Example
 from kinformer.core.extra_projection import ExtraProjection as ExtraProjection
@@ -90,6 +93,8 @@ from kinformer.core.training_recipe import Recipe as Recipe
 from kinformer.decoding.generate import generate as generate
 from kinformer.decoding.score import TokenScores as TokenScores
 from kinformer.decoding.score import score as score
+from kinformer.lab.conversion.conversion_report import ConversionReport as ConversionReport
+from kinformer.lab.conversion.convert import convert as convert
 from kinformer.lab.data.batches import Batches as Batches
 from kinformer.lab.datastore.datastore import Datastore as Datastore
 from kinformer.lab.look import look as look

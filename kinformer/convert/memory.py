@@ -38,7 +38,7 @@ class MemoryConversion(Conversion):
     memory: tokens before the segment that each layer also reads. With 0, segments read only themselves.
     sinks: number of first tokens that every token reads. Trained models put unneeded attention on them, so that the
         conversion fails without them until the model is trained.
-    keep: numbers of the layers, from 1 at the bottom, that stay as they are.
+    keep: numbers of the layers, from 1 at the bottom, that stay as they are; or how many, chosen by measurement.
 
     Errors: ValueError for a model that does not predict the next token, and for layers that have a memory already.
 
@@ -50,7 +50,7 @@ class MemoryConversion(Conversion):
     segment: int = 128
     memory: int = 384
     sinks: int = 4
-    keep: tuple[int, ...] = ()
+    keep: int | tuple[int, ...] = ()
 
     def resolve(self, model: Model) -> Conversion:
         check_at_least("segment", self.segment, 1)

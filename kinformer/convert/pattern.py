@@ -5,7 +5,13 @@ from typing import Any
 
 import torch
 
-from kinformer.convert.support.changed_model import attention_layers, has_keyword, record_change, with_keywords
+from kinformer.convert.support.changed_model import (
+    attention_layers,
+    has_keyword,
+    kept_layers,
+    record_change,
+    with_keywords,
+)
 from kinformer.core.conversion import Conversion, Promise
 from kinformer.core.discover import members
 from kinformer.core.key_value_mechanism import KeyValueMechanism
@@ -29,11 +35,11 @@ class PatternConversion(Conversion):
 
     pattern: expression for the keys of each query. For a model that predicts the next token, keys after the query are
         left out of it.
-    keep: numbers of the layers, from 1 at the bottom, that keep their pattern.
+    keep: numbers of the layers, from 1 at the bottom, that keep their pattern; or how many, chosen by measurement.
     """
 
     pattern: str = "Causal()"
-    keep: tuple[int, ...] = ()
+    keep: int | tuple[int, ...] = ()
 
     def resolve(self, model: Model) -> Conversion:
         if model.predicts_next and parse(self.pattern).reach()[1] > 0:
@@ -59,7 +65,8 @@ class PatternConversion(Conversion):
         record: Any = model.member
         old = record.keywords["pattern"]
         old = old if isinstance(old, tuple) else (old,) * count
-        texts = tuple(old[n] if n + 1 in self.keep else self.pattern for n in range(count))
+        keep = kept_layers(self.keep, count)
+        texts = tuple(old[n] if n + 1 in keep else self.pattern for n in range(count))
         return texts[0] if len(set(texts)) == 1 else texts
 
     def promise(self, model: Model) -> Promise:
@@ -75,22 +82,11 @@ class PatternConversion(Conversion):
     def patterns(self, model: Model) -> list[Pattern]:
         """Return the new pattern of each attention layer."""
         layers, new = attention_layers(model), parse(self.pattern)
-        check_layer_numbers("keep", self.keep, len(layers))
+        keep = kept_layers(self.keep, len(layers))
         return [
-            _pattern_of(model, name, layer.mechanism) if number in self.keep else new
+            _pattern_of(model, name, layer.mechanism) if number in keep else new
             for number, (name, layer) in enumerate(layers, 1)
         ]
-
-
-def check_layer_numbers(name: str, numbers: tuple[int, ...], count: int) -> None:
-    """Raise ValueError unless all numbers are those of layers.
-
-    name: name of the option, for the message.
-    numbers: numbers of layers, from 1.
-    count: number of layers.
-    """
-    if wrong := [number for number in numbers if not 1 <= number <= count]:
-        raise ValueError(f"{name} has the layer {wrong[0]}, expected numbers from 1 to {count}, one for each layer")
 
 
 def _pattern_of(model: Model, name: str, mechanism: object) -> Pattern:

@@ -16,6 +16,7 @@ Read in this order:
 6. Layers in a model: `residual_block`, `collected_outputs` (reports of sublayers), `model`, `loss`, `token_positions`.
 7. Registry: `discover` (folders and members), `module_import`, `public_names`, `keywords`, `did_you_mean`,
    `keyword_hints`, `warn`, `keyword_conditions`, `training_recipe`, `example`.
+8. Conversions of trained models: `conversion` (their contract), `change` (their record).
 
 Contracts of further parts: `position`, `feature_map`, `pair_map`, `regulariser`, `shorten`, `pooler`, `after_step`.
 Inputs and results of models: `actor`, `rollout`, `task`, `neighbours`, `search`. Coordinates of tokens: `raster`,

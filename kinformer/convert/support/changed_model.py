@@ -143,6 +143,22 @@ def attention_layers(model: Model) -> list[tuple[str, Attention]]:
     return layers
 
 
+def kept_layers(keep: int | tuple[int, ...], count: int) -> tuple[int, ...]:
+    """Return the numbers of the layers that a conversion leaves as they are.
+
+    keep: the numbers, from 1 at the bottom. A number of layers must have been replaced by their numbers: `convert`
+        chooses them by measurement.
+    count: number of layers.
+
+    Errors: ValueError for numbers without a layer, and for a number of layers.
+    """
+    if isinstance(keep, int):
+        raise ValueError(f"keep={keep} chooses the layers to keep by measurement. Give data, or their numbers")
+    if wrong := [number for number in keep if not 1 <= number <= count]:
+        raise ValueError(f"keep has the layer {wrong[0]}, expected numbers from 1 to {count}, one for each layer")
+    return keep
+
+
 def replace_module(model: nn.Module, name: str, part: nn.Module) -> None:
     """Put a module into a model in place of the module of a name.
 
