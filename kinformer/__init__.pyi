@@ -127,7 +127,9 @@ from kinformer.lab.tasks.reverse import Reverse as Reverse
 from kinformer.lab.tasks.sorting import Sorting as Sorting
 from kinformer.lab.train.fit import fit as fit
 from kinformer.lab.train.learning_rate_schedule import RecipeLR as RecipeLR
+from kinformer.lab.train.lora import LoRA as LoRA
 from kinformer.lab.train.settings import Settings as Settings
+from kinformer.lab.train.with_teacher import with_teacher as with_teacher
 from kinformer.laws.check import check as check
 from kinformer.members.act_rnn import act_rnn as act_rnn
 from kinformer.members.adaptive_span import adaptive_span as adaptive_span

@@ -9,9 +9,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from kinformer.convert.pattern import check_layer_numbers
 from kinformer.convert.support.attention_transfer import transfer_attention
-from kinformer.convert.support.changed_model import attention_layers, record_change, replace_module
+from kinformer.convert.support.changed_model import attention_layers, kept_layers, record_change, replace_module
 from kinformer.core.checks import check_at_least, check_option
 from kinformer.core.conversion import Conversion, Progress, Promise
 from kinformer.core.feature_map import FeatureMap
@@ -47,7 +46,8 @@ class LinearConversion(Conversion):
     window: number of last tokens that are read exactly, the token itself included.
     sinks: number of first tokens that are read exactly.
     features: number of directions of the feature map; the width of a head if None. Hedgehog makes two features of each.
-    keep: numbers of the layers, from 1 at the bottom, that stay as they are.
+    keep: numbers of the layers, from 1 at the bottom, that stay as they are; or how many, chosen by
+        measurement.
     seed: seed of random directions; each layer adds its number.
 
     It trains only the new parameters: for each layer the matrices of the feature map for queries and for keys, and one
@@ -68,7 +68,7 @@ class LinearConversion(Conversion):
     window: int = 64
     sinks: int = 4
     features: int | None = None
-    keep: tuple[int, ...] = ()
+    keep: int | tuple[int, ...] = ()
     seed: int = 0
 
     def resolve(self, model: Model) -> Conversion:
@@ -93,16 +93,18 @@ class LinearConversion(Conversion):
 
         It does nothing for FAVOR+, and for rows that are no longer than window and sinks, because nothing is far there.
         """
-        if self.map == "hedgehog" and rows.shape[1] > self.window + self.sinks:
+        if (
+            self.map == "hedgehog" and rows.shape[1] > self.window + self.sinks + 1
+        ):  # models read all tokens but the last
             names = [name for _, name, _ in self._layers(source)]
             transfer_attention(source, converted, names, rows, lambda done: progress("transfer attention", done))
 
     def _layers(self, model: Model) -> Iterator[tuple[int, str, Attention]]:
         """Yield the number, from 1, and the name of each layer that changes, with the layer."""
         layers = attention_layers(model)
-        check_layer_numbers(self.keep, len(layers))
+        keep = kept_layers(self.keep, len(layers))
         for number, (name, layer) in enumerate(layers, 1):
-            if number not in self.keep:
+            if number not in keep:
                 yield number, name, layer
 
     def _mechanism(self, number: int, layer: Attention) -> Merged:

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from kinformer.convert.pattern import PatternConversion
-from kinformer.convert.support.changed_model import attention_layers, check_layer_numbers, record_change
-from kinformer.core.checks import check_at_least
+from kinformer.convert.support.changed_model import attention_layers, kept_layers, record_change
+from kinformer.core.checks import check_at_least, check_whole_between
 from kinformer.core.conversion import Conversion, Promise
 from kinformer.core.model import Model, display_name
 from kinformer.core.patterns.causal import Causal
@@ -44,10 +44,10 @@ class MemorizingConversion(Conversion):
     window: tokens of the window, the token itself included.
     sinks: number of first tokens that every token reads. Trained models put unneeded attention on them, so that a
         window without them fails.
-    keep: numbers of other layers that stay as they are.
+    keep: numbers of the layers that stay as they are, memory layers or not; or how many, chosen by measurement.
 
-    Errors: ValueError for a model that does not predict the next token, for a memory layer in `keep`, and for a memory
-    layer that has other attention than softmax of products without a bias.
+    Errors: ValueError for a model that does not predict the next token, and if `keep` leaves no memory layer.
+    ValueError also for a memory layer that has other attention than softmax of products without a bias.
 
     Source: Wu et al., 2022, arXiv:2203.08913; the source's own scores and one softmax: Bertsch et al., 2023,
     arXiv:2305.01625.
@@ -58,7 +58,7 @@ class MemorizingConversion(Conversion):
     k: int = 32
     window: int = 252
     sinks: int = 4
-    keep: tuple[int, ...] = ()
+    keep: int | tuple[int, ...] = ()
 
     def resolve(self, model: Model) -> Conversion:
         check_at_least("memory", self.memory, 1)
@@ -66,13 +66,12 @@ class MemorizingConversion(Conversion):
         check_at_least("window", self.window, 1)
         check_at_least("sinks", self.sinks, 0)
         count = len(attention_layers(model))
-        check_layer_numbers("keep", self.keep, count)
-        check_layer_numbers("layers", self.layers, count)
-        numbers = tuple(sorted(set(self.layers))) or (-(-3 * count // 4),)
-        if shared := set(numbers) & set(self.keep):
-            raise ValueError(
-                f"wrong keep: got {min(shared)}, a memory layer, expected other layers. Give other layers="
-            )
+        for number in self.layers:
+            check_whole_between("a number in layers", number, 1, count)
+        keep = kept_layers(self.keep, count)
+        numbers = tuple(sorted(set(self.layers or (-(-3 * count // 4),)) - set(keep)))
+        if not numbers:
+            raise ValueError(f"no memory layer is left: got keep={keep}, expected at least one layer outside of it")
         if not model.predicts_next:
             raise ValueError(
                 f"cannot give this {display_name(model)} a memory of earlier tokens: it does not predict the next "
@@ -94,11 +93,12 @@ class MemorizingConversion(Conversion):
 
     def promise(self, model: Model) -> Promise:
         count = len(attention_layers(model))
+        keep = kept_layers(self.keep, count)
         far = f"Causal() & (Band({self.window - 1 + self.memory}) | Tokens({self.sinks}))"
-        others = tuple(n for n in range(1, count + 1) if n not in self.layers)
+        others = tuple(number for number in range(1, count + 1) if number not in self.layers)
         readable = PatternConversion(far, others).promise(model).length
         retrieved = torch.inf if self.memory <= self.k else self.window + self.sinks + self.k
-        windows = replace(self._near(), keep=(*self.keep, *self.layers)).promise(model).length
+        windows = replace(self._near(), keep=(*keep, *self.layers)).promise(model).length
         length = min(readable, retrieved, windows)
         return Promise(length, f"no layer leaves out a key in rows of up to {length:,} tokens")
 

@@ -65,6 +65,7 @@ def test_layers_read_the_keys_that_a_loop_picks(member: str) -> None:
     [
         ({"k": 7, "layers": (4, 1, 1)}, 6),  # the window and the sinks of the other layers
         ({"k": 7, "layers": (1, 2, 3, 4)}, 13),
+        ({"k": 7, "layers": (2, 4), "keep": (1, 2, 3)}, 13),
         ({}, 6),
         ({"keep": (1, 2, 4)}, 9),  # and k keys
         ({"keep": (1, 2, 4), "k": 7}, 13),
@@ -151,8 +152,8 @@ def test_models_that_it_does_not_fit_are_refused() -> None:
         with pytest.raises(ValueError, match=message):
             kf.convert(source(wrong), "memorizing")
     for option, message in (
-        ({"layers": (5,)}, "layers has the layer 5, expected numbers from 1 to 4"),
-        ({"keep": (3,)}, "wrong keep: got 3, a memory layer"),
+        ({"layers": (5,)}, "a number in layers=5: give a whole number from 1 to 4"),
+        ({"keep": (3,)}, "no memory layer is left: got keep=.3,., expected"),
         ({"keep": (7,)}, "keep has the layer 7"),
         ({"k": 0}, "k"),
         ({"memory": 0}, "memory"),

@@ -1,12 +1,13 @@
 """Attention transfer: training the linear attention of each layer to give the outputs of softmax attention."""
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from kinformer.core.attention_output import AttentionOutput, merge
 from kinformer.core.eval_mode import evaluating
@@ -17,7 +18,6 @@ from kinformer.core.patterns.causal import Causal
 from kinformer.nn.attention import Attention
 from kinformer.nn.maps.hedgehog import Hedgehog
 from kinformer.nn.mechanisms.delayed import Delayed
-from kinformer.nn.mechanisms.linear import LinearAttention
 from kinformer.nn.mechanisms.merged import Merged
 from kinformer.nn.mechanisms.softmax import Softmax
 
@@ -25,6 +25,10 @@ STEPS = 100  # training steps of a layer, one row each
 RATE = 0.01  # highest learning rate
 WARMUP = 0.1  # part of the steps in which the learning rate rises
 CACHE = 1 << 30  # bytes of layer inputs that are kept at a time
+
+
+class _LastLayerReached(Exception):
+    """The end of a reading whose further results are not needed."""
 
 
 class TeacherRow(NamedTuple):
@@ -79,8 +83,8 @@ def transfer_attention(
 
 def layer_inputs(
     model: Model, names: Sequence[str], rows: Int[Tensor, "N T"]
-) -> dict[str, list[Float[Tensor, "1 T D"]]]:
-    """Return the input of each row at each layer, by the layer's name.
+) -> dict[str, list[Float[Tensor, "1 L D"]]]:
+    """Return the input of each row at each layer, by the layer's name, perhaps without the last token.
 
     model: the model.
     names: names of the layers.
@@ -89,34 +93,35 @@ def layer_inputs(
     inputs: dict[str, list[Tensor]] = {name: [] for name in names}
 
     def keep(name: str) -> Callable[..., None]:
-        return lambda layer, arguments: inputs[name].append(arguments[0].detach().clone())
+        def hook(layer: nn.Module, arguments: tuple[Any, ...]) -> None:
+            inputs[name].append(arguments[0].detach().clone())
+            if name == names[-1]:
+                raise _LastLayerReached  # the layers above and a large head would double the time
+
+        return hook
 
     hooks = [model.get_submodule(name).register_forward_pre_hook(keep(name)) for name in names]
     try:
         with evaluating(model):
             for row in rows:
-                model.judge(row[None])
+                with contextlib.suppress(_LastLayerReached):
+                    model.judge(row[None])
     finally:
         for hook in hooks:
             hook.remove()
     return inputs
 
 
-def _train(layer: Attention, inputs: list[Float[Tensor, "1 T D"]], seed: int) -> None:
+def _train(layer: Attention, inputs: list[Float[Tensor, "1 L D"]], seed: int) -> None:
     """Train the feature map of one layer."""
     mechanism = cast(Merged, layer.mechanism)
     far = cast(Delayed, mechanism.parts[1])
     map = cast(Hedgehog, far.linear.map)
     with evaluating(layer):
         teacher = [_teacher_row(layer, x) for x in inputs]
-        _set_level(map, far, teacher[0])
+        _set_level(map, far, mechanism.parts[0], teacher[0])
     scale = sum(row.target.square().mean() for row in teacher) / len(teacher)
-    frozen = [p for p in layer.parameters() if p.requires_grad]
-    for p in frozen:
-        p.requires_grad_(False)
     parameters = list(map.parameters())
-    for p in parameters:
-        p.requires_grad_(True)
     optimiser = torch.optim.AdamW(parameters, lr=RATE, weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, _rate_factor)
     draw = torch.Generator().manual_seed(seed)
@@ -124,12 +129,11 @@ def _train(layer: Attention, inputs: list[Float[Tensor, "1 T D"]], seed: int) ->
         for row in _random_order(teacher, draw):
             read = merge(row.near, far(row.queries, row.keys, None, row.ctx).y)
             loss = (layer.aggregation(read.y, row.ctx.pos) - row.target).square().mean() / scale
-            optimiser.zero_grad()
-            loss.backward()
+            for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+                parameter.grad = gradient
             optimiser.step()
             schedule.step()
-    for p in frozen:
-        p.requires_grad_(True)
+    optimiser.zero_grad()
 
 
 def _rate_factor(step: int) -> float:
@@ -157,10 +161,10 @@ def _teacher_row(layer: Attention, x: Float[Tensor, "1 T D"]) -> TeacherRow:
     return TeacherRow(queries, keys, read, layer.aggregation(whole.y, ctx.pos), ctx)
 
 
-def _set_level(map: Hedgehog, far: Delayed, row: TeacherRow) -> None:
+def _set_level(map: Hedgehog, far: Delayed, near: nn.Module, row: TeacherRow) -> None:
     """Set the level of each head so that the far sums have on average the logarithm of the exact ones."""
-    near = Causal()
-    exact = Softmax(near)(row.queries, row.keys, None, row.ctx).y.lse
+    scale = cast(Softmax, near).scale
+    exact = Softmax(Causal(), scale=scale)(row.queries, row.keys, None, row.ctx).y.lse
     assert exact is not None and row.near.lse is not None
     fraction = -torch.expm1(row.near.lse.double() - exact.double())  # of the weights that is far
     lse = far(row.queries, row.keys, None, row.ctx).y.lse

@@ -227,7 +227,12 @@ class GlobalSoftmax(Mechanism):
 
 
 class LocalSoftmax(Softmax):
-    """Read of all pairs that global queries do not read."""
+    """Read of all pairs that global queries do not read.
+
+    pattern: keys that a local query reads.
+    rows: queries that are global in every row.
+    bias: bias that changes the scores.
+    """
 
     def __init__(self, pattern: Pattern, rows: Pattern, bias: Bias | None, **settings: Any):
         super().__init__(_without_rows(pattern, rows), bias, **settings)
