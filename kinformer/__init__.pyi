@@ -5,8 +5,19 @@ from kinformer.attend.pattern_parts import PatternPart as PatternPart
 from kinformer.attend.pattern_parts import parts as parts
 from kinformer.bridge.load import load as load
 from kinformer.bridge.save import save as save
+from kinformer.convert.bigbird import BigbirdConversion as BigbirdConversion
+from kinformer.convert.etc import ETCConversion as ETCConversion
+from kinformer.convert.exits import ExitsConversion as ExitsConversion
 from kinformer.convert.heads import HeadsConversion as HeadsConversion
+from kinformer.convert.linear import LinearConversion as LinearConversion
+from kinformer.convert.longformer import LongformerConversion as LongformerConversion
+from kinformer.convert.memorizing import MemorizingConversion as MemorizingConversion
+from kinformer.convert.memory import MemoryConversion as MemoryConversion
 from kinformer.convert.pattern import PatternConversion as PatternConversion
+from kinformer.convert.poolingformer import PoolingformerConversion as PoolingformerConversion
+from kinformer.convert.positions import PositionsConversion as PositionsConversion
+from kinformer.convert.predictive_attention import PredictiveAttentionConversion as PredictiveAttentionConversion
+from kinformer.convert.retrieval import RetrievalConversion as RetrievalConversion
 from kinformer.convert.window import WindowConversion as WindowConversion
 from kinformer.core.actor import Actor as Actor
 from kinformer.core.aggregation import Aggregation as Aggregation
@@ -19,6 +30,9 @@ from kinformer.core.bias import Bias as Bias
 from kinformer.core.bias import Plus as Plus
 from kinformer.core.choice import choice as choice
 from kinformer.core.choice import run_checkpointed as run_checkpointed
+from kinformer.core.conversion import Conversion as Conversion
+from kinformer.core.conversion import Promise as Promise
+from kinformer.core.conversion import WeightSource as WeightSource
 from kinformer.core.discover import member as member
 from kinformer.core.example import Example as Example
 from kinformer.core.extra_projection import ExtraProjection as ExtraProjection
@@ -71,6 +85,7 @@ from kinformer.core.request import Refusal as Refusal
 from kinformer.core.request import Request as Request
 from kinformer.core.residual_block import Join as Join
 from kinformer.core.residual_block import ResidualBlock as ResidualBlock
+from kinformer.core.rotary_scaling import RotaryScaling as RotaryScaling
 from kinformer.core.score import Score as Score
 from kinformer.core.scores.product import Product as Product
 from kinformer.core.search import ProductIndex as ProductIndex
@@ -90,6 +105,8 @@ from kinformer.core.training_recipe import Recipe as Recipe
 from kinformer.decoding.generate import generate as generate
 from kinformer.decoding.score import TokenScores as TokenScores
 from kinformer.decoding.score import score as score
+from kinformer.lab.conversion.conversion_report import ConversionReport as ConversionReport
+from kinformer.lab.conversion.convert import convert as convert
 from kinformer.lab.data.batches import Batches as Batches
 from kinformer.lab.datastore.datastore import Datastore as Datastore
 from kinformer.lab.look import look as look
@@ -110,7 +127,9 @@ from kinformer.lab.tasks.reverse import Reverse as Reverse
 from kinformer.lab.tasks.sorting import Sorting as Sorting
 from kinformer.lab.train.fit import fit as fit
 from kinformer.lab.train.learning_rate_schedule import RecipeLR as RecipeLR
+from kinformer.lab.train.lora import LoRA as LoRA
 from kinformer.lab.train.settings import Settings as Settings
+from kinformer.lab.train.with_teacher import with_teacher as with_teacher
 from kinformer.laws.check import check as check
 from kinformer.members.act_rnn import act_rnn as act_rnn
 from kinformer.members.adaptive_span import adaptive_span as adaptive_span
@@ -294,10 +313,13 @@ from kinformer.nn.exits.confidence_threshold import ConfidenceThreshold as Confi
 from kinformer.nn.exits.decaying_threshold import DecayingThreshold as DecayingThreshold
 from kinformer.nn.exits.exit_rule import ExitRule as ExitRule
 from kinformer.nn.exits.exit_rule import OracleTrainedRule as OracleTrainedRule
+from kinformer.nn.exits.exits_at import ExitsAt as ExitsAt
 from kinformer.nn.exits.geometric import Geometric as Geometric
+from kinformer.nn.exits.linear_shortcut import LinearShortcut as LinearShortcut
 from kinformer.nn.exits.multinomial import Multinomial as Multinomial
 from kinformer.nn.exits.never_exit import NeverExit as NeverExit
 from kinformer.nn.exits.per_exit_classifier import PerExit as PerExit
+from kinformer.nn.exits.tuned_lens import TunedLens as TunedLens
 from kinformer.nn.exits.uniform_exit import UniformExit as UniformExit
 from kinformer.nn.feedforward.chunked import Chunked as Chunked
 from kinformer.nn.feedforward.mlp import MLP as MLP
@@ -319,6 +341,7 @@ from kinformer.nn.maps.arc_cosine import ArcCosine as ArcCosine
 from kinformer.nn.maps.elu import ELU as ELU
 from kinformer.nn.maps.favor import FAVOR as FAVOR
 from kinformer.nn.maps.generalised import GeneralisedKernel as GeneralisedKernel
+from kinformer.nn.maps.hedgehog import Hedgehog as Hedgehog
 from kinformer.nn.maps.random_fourier import RandomFourier as RandomFourier
 from kinformer.nn.maps.relu import ReLU as ReLU
 from kinformer.nn.maps.trigonometric import Trigonometric as Trigonometric
@@ -330,6 +353,7 @@ from kinformer.nn.mechanisms.delta_update import DeltaUpdate as DeltaUpdate
 from kinformer.nn.mechanisms.evolving import EvolvingAttention as EvolvingAttention
 from kinformer.nn.mechanisms.explicit import Explicit as Explicit
 from kinformer.nn.mechanisms.four_pieces import FourPieces as FourPieces
+from kinformer.nn.mechanisms.gated_global_softmax import GatedGlobalSoftmax as GatedGlobalSoftmax
 from kinformer.nn.mechanisms.global_softmax import GlobalSoftmax as GlobalSoftmax
 from kinformer.nn.mechanisms.hamming_kmeans import Grouping as Grouping
 from kinformer.nn.mechanisms.hamming_kmeans import HammingKMeans as HammingKMeans
@@ -450,6 +474,10 @@ from kinformer.nn.projections.qkv import QKV as QKV
 from kinformer.nn.projections.shared_qk import SharedQK as SharedQK
 from kinformer.nn.projections.tied_kv import TiedKV as TiedKV
 from kinformer.nn.projections.value_projection import ValueProjection as ValueProjection
+from kinformer.nn.scalings.llama3 import Llama3Scaling as Llama3Scaling
+from kinformer.nn.scalings.ntk import NTKAware as NTKAware
+from kinformer.nn.scalings.pi import PositionInterpolation as PositionInterpolation
+from kinformer.nn.scalings.yarn import YaRN as YaRN
 from kinformer.nn.scores.factorised_dense import FactorisedDense as FactorisedDense
 from kinformer.nn.scores.factorised_random import FactorisedRandom as FactorisedRandom
 from kinformer.nn.scores.mixture import Mixture as Mixture

@@ -28,12 +28,15 @@ MORE_THAN_A_DOCSTRING = {PACKAGE / "__init__.py", PACKAGE / "attend" / "__init__
 PART_FILES = [file for kind in discover.kinds() for file in discover.part_files(kind).values()]
 LAWS = set(discover.part_files("laws"))
 # rules of exits and losses are parts of what depth/ and memories/ hold; the laws judge executors as files
-NO_KINDS = {"executors", "exits", "losses", "search"}
+NO_KINDS = {"executors", "exits", "losses", "scalings", "search"}
 LONGEST = 400  # lines of a file
 PUBLIC = discover.part_names() | CONTRACTS
 ATTEND = PACKAGE / "attend.py"  # the name of a folder, and no file
 # Classes in constructors of public classes that no user makes: what a forward, a decoding and Datastore.open hand on.
-MADE_BY_THE_LIBRARY = {"layer.Memo", "request.Memo", "layer.Decoding", "datastore.Manifest", "datastore.Shards"}
+MADE_BY_THE_LIBRARY = {
+    *("layer.Memo", "request.Memo", "layer.Decoding", "datastore.Manifest", "datastore.Shards"),
+    *("conversion_report.ConversionPlan", "conversion_report.ReadingCost"),
+}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 LAYERS = PROJECT["tool"]["importlinter"]["contracts"][0]["layers"]  # the highest first
 EXECUTOR_FILES = sorted((PACKAGE / "attend" / "executors").glob("[!_]*.py"))

@@ -21,6 +21,7 @@ from kinformer.cli.check import check
 from kinformer.cli.claim import claim
 from kinformer.cli.classify import classify
 from kinformer.cli.compare import compare
+from kinformer.cli.convert import convert
 from kinformer.cli.cost import cost
 from kinformer.cli.datastore import datastore
 from kinformer.cli.errors import after_the_first, debugging, ended_by, several, shorten_values
@@ -56,7 +57,7 @@ COMMANDS_BY_PURPOSE: dict[str, tuple[Callable[..., Any] | typer.Typer, ...]] = {
     "Choose, train and compare": (advise, cost, train, compare, evaluate),
     "Use a trained model": (
         *(calibrate, generate, read, score, fill, classify, forecast, play),
-        *(datastore, knn_lm, export),
+        *(datastore, knn_lm, convert, export),
     ),
     "Test a part or a model": (check,),
 }

@@ -5,7 +5,13 @@ from typing import Any
 
 import torch
 
-from kinformer.convert.support.changed_model import attention_layers, has_keyword, record_change, with_keywords
+from kinformer.convert.support.changed_model import (
+    attention_layers,
+    has_keyword,
+    kept_layers,
+    record_change,
+    with_keywords,
+)
 from kinformer.core.conversion import Conversion, Promise
 from kinformer.core.discover import members
 from kinformer.core.key_value_mechanism import KeyValueMechanism
@@ -29,11 +35,11 @@ class PatternConversion(Conversion):
 
     pattern: expression for the keys of each query. For a model that predicts the next token, keys after the query are
         left out of it.
-    keep: numbers of the layers, from 1 at the bottom, that keep their pattern.
+    keep: numbers of the layers, from 1 at the bottom, that keep their pattern; or how many, chosen by measurement.
     """
 
     pattern: str = "Causal()"
-    keep: tuple[int, ...] = ()
+    keep: int | tuple[int, ...] = ()
 
     def resolve(self, model: Model) -> Conversion:
         if model.predicts_next and parse(self.pattern).reach()[1] > 0:
@@ -41,7 +47,7 @@ class PatternConversion(Conversion):
         return self
 
     def restructure(self, model: Model) -> Model:
-        new = self._patterns(model)
+        new = self.patterns(model)
         if has_keyword(model, "pattern"):
             texts = self._keyword(model, len(new))
             try:
@@ -59,12 +65,13 @@ class PatternConversion(Conversion):
         record: Any = model.member
         old = record.keywords["pattern"]
         old = old if isinstance(old, tuple) else (old,) * count
-        texts = tuple(old[n] if n + 1 in self.keep else self.pattern for n in range(count))
+        keep = kept_layers(self.keep, count)
+        texts = tuple(old[n] if n + 1 in keep else self.pattern for n in range(count))
         return texts[0] if len(set(texts)) == 1 else texts
 
     def promise(self, model: Model) -> Promise:
         old = [_pattern_of(model, name, layer.mechanism) for name, layer in attention_layers(model)]
-        pairs = {(a, b) for a, b in zip(old, self._patterns(model), strict=True) if a != b}
+        pairs = {(a, b) for a, b in zip(old, self.patterns(model), strict=True) if a != b}
         if not pairs:
             return Promise(torch.inf, "the patterns stay as they are")
         horizon = min(model.longest or HORIZON, HORIZON)
@@ -72,24 +79,14 @@ class PatternConversion(Conversion):
         length = min(_equal_length(a, b, heads, horizon) for a, b in pairs)
         return Promise(length, f"the new pattern reads the same pairs in rows of up to {length:,} tokens")
 
-    def _patterns(self, model: Model) -> list[Pattern]:
+    def patterns(self, model: Model) -> list[Pattern]:
         """Return the new pattern of each attention layer."""
         layers, new = attention_layers(model), parse(self.pattern)
-        check_layer_numbers(self.keep, len(layers))
+        keep = kept_layers(self.keep, len(layers))
         return [
-            _pattern_of(model, name, layer.mechanism) if number in self.keep else new
+            _pattern_of(model, name, layer.mechanism) if number in keep else new
             for number, (name, layer) in enumerate(layers, 1)
         ]
-
-
-def check_layer_numbers(keep: tuple[int, ...], count: int) -> None:
-    """Raise ValueError unless all numbers are those of layers.
-
-    keep: numbers of layers, from 1.
-    count: number of layers.
-    """
-    if wrong := [number for number in keep if not 1 <= number <= count]:
-        raise ValueError(f"keep has the layer {wrong[0]}, expected numbers from 1 to {count}, one for each layer")
 
 
 def _pattern_of(model: Model, name: str, mechanism: object) -> Pattern:

@@ -19,14 +19,14 @@ class WindowConversion(Conversion):
     window: tokens of the window, the token itself included. With sinks=4, window=252 reads 256 keys.
     sinks: number of first tokens that every token reads. Trained models put unneeded attention on them, so that a
         window without them fails.
-    keep: numbers of the layers, from 1 at the bottom, that stay as they are.
+    keep: numbers of the layers, from 1 at the bottom, that stay as they are; or how many, chosen by measurement.
 
     Source: Xiao et al., 2023, arXiv:2309.17453.
     """
 
     window: int = 252
     sinks: int = 4
-    keep: tuple[int, ...] = ()
+    keep: int | tuple[int, ...] = ()
 
     def resolve(self, model: Model) -> Conversion:
         band = f"Band({check_at_least('window', self.window, 1) - 1})"

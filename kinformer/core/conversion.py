@@ -27,9 +27,9 @@ class Promise(NamedTuple):
 
 
 class WeightSource(NamedTuple):
-    """The tensors of a source from which a tensor of the converted model is computed.
+    """The tensors of a source that a tensor of the converted model is computed from.
 
-    fate: what happens to them in one word, such as "moved" (another name), "tiled", "averaged" or "stretched".
+    fate: one word for this computation, such as "moved" (another name), "tiled", "averaged" or "stretched".
     names: names of the tensors in the source.
     compute: function of these tensors that returns the new tensor.
     """
@@ -41,7 +41,7 @@ class WeightSource(NamedTuple):
 
 @dataclass(frozen=True)
 class Conversion(ABC):
-    """Base class of recipes that give a trained model another mechanism and keep what it has learned.
+    """Base class of recipes that give a trained model another mechanism and keep its weights.
 
     Choose a recipe by its name: `kf.convert(model, "heads", key_heads=1)`. A subclass is a frozen dataclass in a file
     of `kinformer/convert`, whose name is the recipe's. Its fields are the options, with the types and defaults that
@@ -60,7 +60,7 @@ class Conversion(ABC):
     def restructure(self, model: Model) -> Model:
         """Return a model with the new mechanism, for any weights.
 
-        The result depends on the options and on the structure of the model alone, because `load` calls this again on a
+        The result depends only on the options and on the structure of the model, because `load` calls this again on a
         model without weights. It is a model of a member with other keywords (`with_keywords`), of another member, or
         the same model with changed layers (`record_change`).
 

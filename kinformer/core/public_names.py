@@ -38,6 +38,7 @@ _NAMES_BY_FILE = {
     "core.regulariser": ("Regulariser",),
     "core.request": ("Refusal", "Request"),
     "core.residual_block": ("Join", "ResidualBlock"),
+    "core.rotary_scaling": ("RotaryScaling",),
     "core.score": ("Score",),
     "core.search": ("ProductIndex", "Search", "VectorIndex", "Vectors"),
     "core.shorten": ("Shorten",),

@@ -98,7 +98,7 @@ def load_reading(path: Path, model: Any) -> PrefilledText:
 
 
 def fingerprint(model: Any) -> str:
-    """Return the SHA-256 of a model's member name, keywords, changes and weights, which identifies the model.
+    """Return the SHA-256 of a model's member, keywords, changes and weights, which identifies the model.
 
     model: model to identify.
     """

@@ -65,8 +65,10 @@ def save_plots(
         squeeze=False,
         sharey="row" if share_y else False,
     )
-    for axes, plot in zip(grid.flat, plots, strict=True):
+    for axes, plot in zip(grid.flat, plots, strict=False):
         draw_plot(plot, axes, legend=not one_legend)
+    for axes in grid.flat[len(plots) :]:  # places of the last row without a plot
+        axes.remove()
     if one_legend:
         handles, labels = grid[0, 0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)), fontsize=9)

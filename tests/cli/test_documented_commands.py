@@ -44,6 +44,7 @@ WHOLE = {
     "fill",
     "forecast",
     "datastore",
+    "convert",
     "play",
     "classify",
     "export",
@@ -80,6 +81,7 @@ SOONER = {  # what a line says, and what is run in its place
     r"--delta 0.1 --epsilon 0.05": "--delta 0.5 --epsilon 0.2 --samples 9",
     r"--then steps=\d+": "--then steps=2",
     r"\bcompare gpt llama (?!--match)": "compare 'gpt(d=16, depth=1)' 'llama(d=16, depth=1)' ",
+    r"\bconvert .*--out \S+": r"\g<0> --seconds 0.2",
     r"\bgenerate (?!.*--(tokens|pictures))": "generate --tokens 3 ",
     r"--(out|save) (?!.*--resume)(\S+)": r"--\1 new/\2",
 }

@@ -17,7 +17,7 @@ from kinformer.core.quote import quote
 from kinformer.nn.attention import Attention
 
 M = TypeVar("M", bound=Model)
-FACTS = ("trained_length", "trained_on", "tokenizer", "foreign_ends", "headless", "labels", "columns")
+FACTS = ("trained_length", "trained_on", "tokenizer", "foreign_ends", "headless", "labels", "columns", "folder")
 
 
 def conversions() -> dict[str, type[Conversion]]:
@@ -141,6 +141,32 @@ def attention_layers(model: Model) -> list[tuple[str, Attention]]:
     if not layers:
         raise ValueError(f"this {display_name(model)} has no layer of self-attention to convert")
     return layers
+
+
+def kept_layers(keep: int | tuple[int, ...], count: int) -> tuple[int, ...]:
+    """Return the numbers of the layers that a conversion leaves as they are.
+
+    keep: the numbers, from 1 at the bottom. A number of layers must have been replaced by their numbers: `convert`
+        chooses them by measurement.
+    count: number of layers.
+
+    Errors: ValueError for numbers without a layer, and for a number of layers.
+    """
+    if isinstance(keep, int):
+        raise ValueError(f"keep={keep} chooses the layers to keep by measurement. Give data, or their numbers")
+    check_layer_numbers("keep", keep, count)
+    return keep
+
+
+def check_layer_numbers(name: str, numbers: tuple[int, ...], count: int) -> None:
+    """Raise ValueError unless all numbers are those of layers.
+
+    name: name of the option, for the message.
+    numbers: numbers of layers, from 1.
+    count: number of layers.
+    """
+    if wrong := [number for number in numbers if not 1 <= number <= count]:
+        raise ValueError(f"{name} has the layer {wrong[0]}, expected numbers from 1 to {count}, one for each layer")
 
 
 def replace_module(model: nn.Module, name: str, part: nn.Module) -> None:

@@ -1,6 +1,7 @@
 """The plan of a conversion: the fate of every tensor, and the converted model with its weights."""
 
 import copy
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ LAYER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 
 
 class TensorFate(NamedTuple):
-    """Tensors of equal role in all layers, and what a conversion does with them.
+    """Tensors of equal role in all layers, and their fate in a conversion.
 
     name: their name, with {n} in place of the number of the layer.
     fate: "copied", "new", "dropped", or the word of a `WeightSource`.
@@ -35,12 +36,12 @@ class TensorFate(NamedTuple):
 
 
 class ConversionPlan(NamedTuple):
-    """What a conversion will do with a model.
+    """Plan of a conversion: its options, its promise, and the fate of every tensor.
 
     recipe: name of the recipe.
     options: every option with its value.
     promise: rows with equal outputs.
-    fates: what happens to each group of tensors.
+    fates: the fate of each group of tensors.
     """
 
     recipe: str
@@ -48,27 +49,52 @@ class ConversionPlan(NamedTuple):
     promise: Promise
     fates: tuple[TensorFate, ...]
 
+    @property
+    def promise_text(self) -> str:
+        """The promise as a sentence."""
+        length, reason = self.promise
+        if length == math.inf:
+            return f"Outputs are equal to the source's for rows of every length: {reason}."
+        if length > 0:
+            return f"Outputs are equal to the source's for rows of up to {length:,} tokens: {reason}."
+        return f"Outputs differ from the source's: {reason}."
+
+    def fate_cells(self) -> list[list[str]]:
+        """Return the table of tensors as texts, with its headings in the first row."""
+        rows = [[fate.name, fate.fate, f"{fate.tensors:,}", f"{fate.parameters:,}"] for fate in self.fates]
+        return [["tensor", "fate", "tensors", "numbers"], *rows]
+
+
+def find_recipe(what: str) -> tuple[type[Conversion], dict[str, Any]]:
+    """Return the recipe that a text names, and the options that the text stands for.
+
+    what: a recipe, one of its spellings, or a pattern expression, such as "heads", "yarn" or "Causal() & Band(255)".
+
+    Errors: ValueError for an unknown name, with the nearest one.
+    """
+    recipes = conversions()
+    if "(" in what:
+        return recipes["pattern"], {"pattern": what}
+    spelled: dict[str, tuple[type[Conversion], dict[str, Any]]] = {
+        alias: (recipe, dict(preset)) for recipe in recipes.values() for alias, preset in recipe.spellings.items()
+    }
+    spelled |= {name: (recipe, {}) for name, recipe in recipes.items()}
+    name = what.replace("-", "_")
+    if name not in spelled:
+        near = suggest_names(what, spelled, "; `kinformer list convert` lists them")
+        raise ValueError(f"there is no conversion to {quote(what)}{near}")
+    return spelled[name]
+
 
 def find_conversion(what: str, options: Mapping[str, Any]) -> Conversion:
-    """Return the conversion that a text names: a recipe, one of its spellings, or a pattern expression.
+    """Return the conversion that a text names.
 
-    what: the text, such as "heads", "yarn" or "Causal() & Band(255)".
+    what: the text, as in `find_recipe`.
     options: options of the recipe.
 
     Errors: ValueError for an unknown name, with the nearest one; TypeError for wrong options.
     """
-    recipes = conversions()
-    spelled: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in recipes} | {
-        alias: (name, dict(preset)) for name, recipe in recipes.items() for alias, preset in recipe.spellings.items()
-    }
-    name = what.replace("-", "_")
-    recipe_name, preset = ("pattern", {"pattern": what}) if "(" in what else spelled.get(name, ("", {}))
-    if not recipe_name:
-        raise ValueError(
-            f"there is no conversion to {quote(what)}"
-            f"{suggest_names(what, spelled, '; `kinformer list conversions` lists them')}"
-        )
-    recipe = recipes[recipe_name]
+    recipe, preset = find_recipe(what)
     check_keywords(recipe, options)
     return recipe(**{**preset, **options})
 

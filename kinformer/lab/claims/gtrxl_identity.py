@@ -27,7 +27,7 @@ SOURCE = "Parisotto et al., 2019, arXiv:1910.06764, section 3.2, gated identity 
 GATES: tuple[GateName, ...] = get_args(GateName)
 
 
-class Change(NamedTuple):
+class StreamChange(NamedTuple):
     """Change of a residual stream from the input to the output of sublayers, mean over positions.
 
     size: norm of the difference divided by the norm of the input.
@@ -38,18 +38,18 @@ class Change(NamedTuple):
     cosine: float
 
 
-def change(x: Tensor, y: Tensor) -> Change:
+def change(x: Tensor, y: Tensor) -> StreamChange:
     """Return the relative size of the difference of two tensors, and their cosine, mean over positions.
 
     x: input of some sublayers.
     y: output of these sublayers.
     """
     size = (y - x).norm(dim=-1) / x.norm(dim=-1)
-    return Change(float(size.mean()), float(F.cosine_similarity(x, y, dim=-1).mean()))
+    return StreamChange(float(size.mean()), float(F.cosine_similarity(x, y, dim=-1).mean()))
 
 
 @torch.no_grad()
-def changes(gate: GateName, seed: int, depth: int, b_g: float = B_G, d: int = WIDTH) -> list[Change]:
+def changes(gate: GateName, seed: int, depth: int, b_g: float = B_G, d: int = WIDTH) -> list[StreamChange]:
     """Return the changes of a random input after 1, 2, ... sublayers of an untrained GTrXL stack.
 
     The input is normally distributed. A block has two sublayers, each with a gate.
@@ -147,9 +147,9 @@ def claim(seeds: Sequence[int], depth: int = DEPTH, deepest: int = DEEPEST, d: i
     return Claim(SAYS, SOURCE, tuple(measures), facts, (by_depth, by_bias))
 
 
-def _mean(runs: Sequence[Sequence[Change]], sublayers: int) -> float:
+def _mean(runs: Sequence[Sequence[StreamChange]], sublayers: int) -> float:
     return mean(run[sublayers - 1].size for run in runs)
 
 
-def _summary(runs: Sequence[Sequence[Change]], spots: Iterable[int]) -> str:
+def _summary(runs: Sequence[Sequence[StreamChange]], spots: Iterable[int]) -> str:
     return ", ".join(f"{_mean(runs, n):.3f} (cosine {mean(run[n - 1].cosine for run in runs):.3f})" for n in spots)

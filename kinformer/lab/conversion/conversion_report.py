@@ -1,4 +1,4 @@
-"""ConversionReport: what a conversion did with a model, and what was measured before and after it."""
+"""ConversionReport: the plan of a conversion, and the measurements before and after it."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -18,6 +18,7 @@ class ConversionReport:
     before: metric of the source; None if it was not measured, as for the two below.
     after: metric right after the conversion, with its new parts trained.
     adapted: metric after the adaptation.
+    bytes_per_token: mean bytes of a measured token, which turns bits per byte into perplexity.
     layer_losses: metric of the source with only one layer converted, for each layer from the bottom; empty unless the
         layers to keep were measured.
     adaptation: settings of the adaptation, and the number of weights that it trained; empty without one.
@@ -32,10 +33,34 @@ class ConversionReport:
     before: float | None = None
     after: float | None = None
     adapted: float | None = None
+    bytes_per_token: float = 1.0
     layer_losses: list[float] = field(default_factory=list)
     adaptation: dict[str, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     costs: dict[str, list[ReadingCost]] = field(default_factory=dict)
+
+    @property
+    def stages(self) -> dict[str, float]:
+        """The measured values of the metric by stage."""
+        values = {"source": self.before, "converted": self.after, "adapted": self.adapted}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def quality_cells(self) -> list[list[str]]:
+        """Return the table of the metric by stage as texts, with its headings in the first row.
+
+        For bits per byte, it also has the perplexity per token, and its ratio to the source's.
+        """
+        if not self.metric.startswith("bits per"):
+            return [["model", self.metric], *([name, f"{value:.4f}"] for name, value in self.stages.items())]
+        heads = ["model", self.metric, "perplexity per token", "ratio to the source"]
+        perplexity = {name: 2 ** (value * self.bytes_per_token) for name, value in self.stages.items()}
+        return [
+            heads,
+            *(
+                [name, f"{value:.4f}", f"{perplexity[name]:,.2f}", f"{perplexity[name] / perplexity['source']:.3f}"]
+                for name, value in self.stages.items()
+            ),
+        ]
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as values of JSON, with named fields."""

@@ -1,4 +1,4 @@
-"""convert: give a trained model another mechanism, and keep what it has learned."""
+"""convert: give a trained model another mechanism, and keep its trained weights."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ from kinformer.lab.data.batches import device_of
 from kinformer.lab.data.data_fits_model import refuse_other_tokens
 from kinformer.lab.data.random_windows import RandomWindows
 from kinformer.lab.data.text import SERVES, TextData
-from kinformer.lab.train.evaluate import evaluate
+from kinformer.lab.train.evaluate import Measurement, evaluate
 
 Progress = Callable[[str, float], None]
 LENGTH = 1024  # tokens of a row, at most the length of the model's training
@@ -42,7 +42,7 @@ def convert(
     on_plan: Callable[[ConversionPlan], None] = lambda plan: None,
     **options: Any,
 ) -> Any:
-    """Return a trained model with another mechanism, which keeps what the model has learned.
+    """Return a trained model with another mechanism and with its trained weights.
 
         import kinformer as kf
         model = kf.load("hf:HuggingFaceTB/SmolLM2-135M")
@@ -80,11 +80,15 @@ def convert(
     report = ConversionReport(display_name(model), plan)
     text = None if data is None else _read(model, data, valid)
     if isinstance(count, int) and text is None:
-        raise ValueError(f"keep={count} chooses the layers to keep by measurement: got no data. Give data, or numbers")
+        raise ValueError(
+            f"keep={count} chooses the layers to keep by measurement: got no data. Give data, or their numbers"
+        )
     converted = planned.carry_out()
     if text is not None:
         with _timed(report, "measure the source"):
-            report.metric, report.before = _measure(model, text, partial(progress, "measure the source"))
+            score = _measure(model, text, _row_length(model), partial(progress, "measure the source"))
+            report.metric, report.before = score.metric.name, score.value
+            report.bytes_per_token = score.bytes_per_token
             report.data = text.describe_sample("valid", _row_length(model), VALID_BYTES)
         with _timed(report, "match"):
             rows = _rows(model, text, FIT_TOKENS, seed)
@@ -94,9 +98,11 @@ def convert(
                 rows = _rows(model, text, KEEP_TOKENS, seed + 1)
                 show = partial(progress, "choose layers")
                 report.layer_losses = losses_by_layer(model, converted, rows, show)
-                converted = _keep(planned, converted, layers_to_keep(report.layer_losses, count))
+                planned = _keep(planned, converted, layers_to_keep(report.layer_losses, count))
+                converted, report.plan = planned.converted, planned.plan
         with _timed(report, "measure the conversion"):
-            _, report.after = _measure(converted, text, partial(progress, "measure the conversion"))
+            show = partial(progress, "measure the conversion")
+            report.after = _measure(converted, text, _row_length(model), show).value  # on the same rows
     if seconds:
         for name, each in (("source", model), ("converted", converted)):
             with _timed(report, f"read long rows ({name})"):
@@ -140,21 +146,20 @@ def _rows(model: Model, text: TextData, tokens: int, seed: int) -> Int[Tensor, "
     return cast(Tensor, windows.at(0)).to(device_of(model))
 
 
-def _measure(model: Model, text: TextData, progress: Callable[[float], None]) -> tuple[str, float]:
-    """Return the name and the value of the model's metric on validation data."""
-    part, length = text.part("valid"), _row_length(model)
+def _measure(model: Model, text: TextData, length: int, progress: Callable[[float], None]) -> Measurement:
+    """Return the model's metric on validation data, in rows of this number of tokens."""
+    part = text.part("valid")
     total = min(VALID_BYTES, part.bytes) / part.bytes_per_token
-    score = evaluate(
+    return evaluate(
         model, part, length, VALID_BYTES, on_progress=lambda count: progress(min(count / total, 1.0)), probe=False
     )
-    return score.metric.name, score.value
 
 
-def _keep(planned: PlannedConversion, converted: Model, layers: tuple[int, ...]) -> Model:
+def _keep(planned: PlannedConversion, converted: Model, layers: tuple[int, ...]) -> PlannedConversion:
     """Return the conversion with some layers left as they are, and the trained new parts of the others."""
     conversion = replace(planned.conversion, keep=layers)  # type: ignore[call-arg]
-    model = PlannedConversion.of(planned.source, conversion).carry_out()
-    old, new = planned.source.state_dict(), model.state_dict()
-    load = {name: x for name, x in converted.state_dict().items() if name in new and name not in old}
-    model.load_state_dict(load, strict=False)
-    return model
+    result = PlannedConversion.of(planned.source, conversion)
+    model, old = result.carry_out(), planned.source.state_dict()
+    names = model.state_dict().keys() - old.keys()
+    model.load_state_dict({name: x for name, x in converted.state_dict().items() if name in names}, strict=False)
+    return result

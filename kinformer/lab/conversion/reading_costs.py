@@ -9,7 +9,7 @@ import torch
 from kinformer.core.eval_mode import evaluating
 from kinformer.core.mechanism import NoState
 from kinformer.core.state import leaves
-from kinformer.lab.cost.resident_memory import peak_resident, restart_peak
+from kinformer.lab.cost.resident_memory import peak_resident, release_freed, resident, restart_peak
 from kinformer.lab.data.batches import device_of
 
 LENGTHS = (1024, 2048, 4096, 8192, 16_384, 32_768)
@@ -24,7 +24,7 @@ class ReadingCost(NamedTuple):
     state: bytes of the decoding state of a row of this length.
     reading: tokens per second of the chunks before this length; None if they were not read in the given time.
     writing: tokens per second of single steps after this length; None likewise.
-    memory: most bytes of the process until here, its weights included; None likewise, or if the system does not tell.
+    memory: most bytes that the model and its reading took until here; None likewise, or if the system does not tell.
     """
 
     length: int
@@ -57,7 +57,10 @@ def reading_costs(
     costs, read, began = list[ReadingCost](), 0, monotonic()
     tokens = model.sample(1, lengths[-1], 0)[:1].to(device_of(model))
     with evaluating(model), torch.inference_mode():
+        release_freed()
         restart_peak(tokens.device)
+        weights = sum(weight.numel() * weight.element_size() for weight in model.parameters())
+        others = (resident(tokens.device) or 0) - weights  # of the process, such as another model
         sizes = [state_bytes(model.start(1, length)) for length in lengths]
         state = model.start(1, lengths[-1])
         for length, size in zip(lengths, sizes, strict=True):
@@ -76,7 +79,8 @@ def reading_costs(
                 state = model.logits(tokens[:, at : at + 1], state, last=True).state
             read = length
             writing = STEPS / max(monotonic() - start, 1e-9)
-            costs.append(ReadingCost(length, size, reading, writing, peak_resident(tokens.device)))
+            peak = peak_resident(tokens.device)
+            costs.append(ReadingCost(length, size, reading, writing, None if peak is None else peak - others))
     return costs
 
 

@@ -1,7 +1,10 @@
 """Memory of this process, now and at its peak, in RAM or on a GPU."""
 
+import ctypes
+import gc
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -28,6 +31,16 @@ def before_training() -> int | None:
     """Estimate the resident bytes of this process in a training, without its tensors; None if unknown."""
     now, begun = resident(), "torch._dynamo" in sys.modules
     return now if now is None or begun else now + FIRST
+
+
+def release_freed() -> None:
+    """Return freed memory of the process to the system, so that later measurements do not reuse it unseen.
+
+    Only glibc can do this; elsewhere nothing happens.
+    """
+    gc.collect()
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def restart_peak(device: torch.device = CPU) -> bool:
