@@ -40,7 +40,7 @@ from kinformer.core.discover import MemberRecord, Origin, members
 from kinformer.core.keyword_hints import hint_keywords
 from kinformer.core.keywords import check_keywords, name_of
 from kinformer.core.missing_path import refuse_long_paths
-from kinformer.core.model import ColumnScales, Metric
+from kinformer.core.model import ColumnScales, Metric, Model
 from kinformer.core.uninitialised import Uninitialised
 from kinformer.core.warn import warn
 
@@ -81,6 +81,8 @@ def save(model: nn.Module, folder: str | Path, *, step: int | None = None) -> No
     small_files = {CONFIG: f"{json.dumps(config, indent=2)}\n".encode()}
     if config["tokenizer"] == TOKENIZER and tokenizer is not None:
         small_files = {TOKENIZER: tokenizer.text.encode(), **small_files}
+    if isinstance(model, Model):
+        model.write_files(folder)
     paths = {folder / name: data for name, data in small_files.items()}
     new = {path: data for path, data in paths.items() if not path.is_file() or contents(path) != data}
     write_together({**new, folder / WEIGHTS: format_model(model, config, step)})
@@ -286,6 +288,9 @@ def load(folder: str | Path, member: Callable[..., Any] | None = None, paths: Ma
     model.columns = _columns(config)
     if (metric := config.get("metric")) is not None:
         model.metric = Metric(**metric)  # a task may override the metric of the model's class
+    model.folder = folder
+    if isinstance(model, Model):
+        model.open_files()
     return model.eval()
 
 

@@ -94,6 +94,7 @@ class Model(nn.Module, KeywordHints, ABC):
     headless: True if the weights have no head, so that the logits mean nothing.
     labels: names of the classes that the model predicts; None if there are none.
     columns: names and scales of the series' columns; None without a series.
+    folder: the folder that the model was loaded from; None for other models.
     own: the number of tokens, such as a class token, that the model adds to a row.
     tops: names of modules, such as the head, that are not kept if another class of model takes over the trained body.
 
@@ -111,6 +112,7 @@ class Model(nn.Module, KeywordHints, ABC):
     headless: bool = False
     labels: tuple[str, ...] | None = None
     columns: ColumnScales | None = None
+    folder: Path | None = None
     own: int = 0
     tops: ClassVar[tuple[str, ...]] = ()
 
@@ -160,6 +162,14 @@ class Model(nn.Module, KeywordHints, ABC):
         from kinformer.bridge.hub_model import HubModel
 
         return str(HubModel(self).push_to_hub(repo_id, **options))
+
+    def open_files(self) -> None:
+        """Open the files of `folder` that the model reads beside its weights, such as a datastore; most have none."""
+        return
+
+    def write_files(self, folder: Path) -> None:
+        """Write these files into the folder that the model is saved in."""
+        return
 
     @property
     def longest(self) -> int | None:

@@ -36,7 +36,7 @@ FOLDERS = (
     "exits",
     "losses",
 )
-COMMANDED = ("cli", "lab/train", "lab/datastore", "decoding")  # what commands use beside members
+COMMANDED = ("cli", "convert", "lab/train", "lab/datastore", "decoding")  # what commands use beside members
 USERS = (*COMMANDED, "members", "models", "lab/data", "core", "nn/depth", "nn/mechanisms", "nn/losses", "nn/patterns")
 # parts that no example of a member has, each with a command that reaches it
 COMMANDS = {
@@ -72,6 +72,7 @@ COMMANDS = {
 }
 REASONS = {
     "ChunkScore": "PublishedLSH makes it as it reads",
+    "GatedGlobalSoftmax": "the conversion etc gives it to a trained model",
     "Marked": "whoever calls a model from Python marks the tokens of a batch, such as a question's; no data here does",
     "MarkedKeys": "a half of Marked",
     "PairMask": "whoever calls a layer from Python gives a mask; no member has one",

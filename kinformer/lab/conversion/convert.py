@@ -86,7 +86,7 @@ def convert(
     converted = planned.carry_out()
     if text is not None:
         with _timed(report, "measure the source"):
-            score = _measure(model, text, partial(progress, "measure the source"))
+            score = _measure(model, text, _row_length(model), partial(progress, "measure the source"))
             report.metric, report.before = score.metric.name, score.value
             report.bytes_per_token = score.bytes_per_token
             report.data = text.describe_sample("valid", _row_length(model), VALID_BYTES)
@@ -101,7 +101,8 @@ def convert(
                 planned = _keep(planned, converted, layers_to_keep(report.layer_losses, count))
                 converted, report.plan = planned.converted, planned.plan
         with _timed(report, "measure the conversion"):
-            report.after = _measure(converted, text, partial(progress, "measure the conversion")).value
+            show = partial(progress, "measure the conversion")
+            report.after = _measure(converted, text, _row_length(model), show).value  # on the same rows
     if seconds:
         for name, each in (("source", model), ("converted", converted)):
             with _timed(report, f"read long rows ({name})"):
@@ -145,9 +146,9 @@ def _rows(model: Model, text: TextData, tokens: int, seed: int) -> Int[Tensor, "
     return cast(Tensor, windows.at(0)).to(device_of(model))
 
 
-def _measure(model: Model, text: TextData, progress: Callable[[float], None]) -> Measurement:
-    """Return the model's metric on validation data."""
-    part, length = text.part("valid"), _row_length(model)
+def _measure(model: Model, text: TextData, length: int, progress: Callable[[float], None]) -> Measurement:
+    """Return the model's metric on validation data, in rows of this number of tokens."""
+    part = text.part("valid")
     total = min(VALID_BYTES, part.bytes) / part.bytes_per_token
     return evaluate(
         model, part, length, VALID_BYTES, on_progress=lambda count: progress(min(count / total, 1.0)), probe=False

@@ -115,8 +115,9 @@ def fit(
     wandb: True records them with Weights & Biases, in the project WANDB_PROJECT; WANDB_MODE=offline needs no account.
     on_metrics: a function that is called with each line of metrics.jsonl, a dict such as {"step": 3, "loss": 2.1}, for
         loggers of your own. Each measurement on validation data is a line with `after` and `valid`.
-    further: other fields of `kf.Settings`, such as accumulate=4, precision="bf16", checkpointing=True, decay=0.1 or
-        clip=0.5, or of `Recipe`, such as schedule="linear", warmup=100, betas=(0.9, 0.98) or eps=1e-9.
+    further: other fields of `kf.Settings`, such as lora=8 (low-rank adaptation of trained weights), accumulate=4,
+        precision="bf16", checkpointing=True, decay=0.1 or clip=0.5, or of `Recipe`, such as schedule="linear",
+        warmup=100, betas=(0.9, 0.98) or eps=1e-9.
 
     The model stays in train mode, as after a loop of PyTorch: call model.eval() before you use its scores. `generate`,
     `look` and `kf.load` do so themselves.

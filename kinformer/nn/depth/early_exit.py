@@ -43,8 +43,9 @@ class EarlyExit(Layer):
     """A stack in which each token passes only as many layers as an exit rule says.
 
     Choose it to save computation on easy tokens. It reports per token the number of the layer after which it left, from
-    1 (aux "exit"). The hidden state with which a token leaves is copied to the layers above. Their keys come from this
-    copy, which later tokens read. So decoding in chunks gives the same result as one call.
+    1 (aux "exit"). The hidden state with which a token leaves is copied to the layers above, or goes through
+    `shortcuts`. Their keys come from these states, which later tokens read. So decoding in chunks gives the same result
+    as one call.
 
     In train mode no token leaves, since no gradient of a hard exit reaches the rule. No token leaves in a call with
     `ctx.taps` (names of hidden states) either: "0", "1", .. are then the outputs of all layers for all tokens.
@@ -60,15 +61,17 @@ class EarlyExit(Layer):
         exits (a norm, or nn.Identity()), or one per layer. A confidence that needs probabilities applies the model's
         head (`ctx.head`) to their output.
     rule: decides after each layer which tokens leave.
+    shortcuts: modules from width d to width d, one per layer. A token that has left goes through them in place of the
+        layers above, which is closer to the states that those layers were trained on. None copies its state.
     chance: exit rule of train mode; later tokens read the copied states as in eval mode. With `UniformExit(depth)` it
         is Elbayad's mixed training. None: no token leaves in train mode.
     gamma: scales gradients in training as in Elbayad's appendix A. Layer n of N multiplies the gradient from its exit
         by gamma (N - n), and divides the gradient that it passes down by the same factor. The last layer has the factor
         1, a choice of this library, since N - n is 0 there. The paper found no scaling better.
 
-    Errors: ValueError if a list of heads does not have one per layer, and if a rule is made for another width or number
-    of layers. ValueError also if both gamma and chance are given. Source: Elbayad et al., 2019, arXiv:1910.10073;
-    Schuster et al., 2022, arXiv:2207.07061.
+    Errors: ValueError if a list of heads or of shortcuts does not have one per layer, and if a rule is made for another
+    width or number of layers. ValueError also if both gamma and chance are given.
+    Source: Elbayad et al., 2019, arXiv:1910.10073; Schuster et al., 2022, arXiv:2207.07061.
 
     Differences: `gamma` follows algorithm 1 of the paper; its text would pass each gradient down unscaled.
     """
@@ -79,6 +82,7 @@ class EarlyExit(Layer):
         heads: nn.Module | Sequence[nn.Module],
         rule: ExitRule,
         *,
+        shortcuts: Sequence[nn.Module] | None = None,
         chance: ExitRule | None = None,
         gamma: float | None = None,
     ):
@@ -88,10 +92,13 @@ class EarlyExit(Layer):
             raise ValueError(
                 f"EarlyExit needs one head, or one per layer: got {len(each)} heads for {len(layers)} layers"
             )
+        if shortcuts is not None and len(shortcuts) != len(layers):
+            raise ValueError(f"EarlyExit needs one shortcut per layer: got {len(shortcuts)} for {len(layers)} layers")
         widths = sorted({layer.d for layer in layers})
         if len(widths) > 1:
             raise ValueError(f"the layers of an EarlyExit must have the same d: got widths {widths}")
         self.d, self.layers, self.heads = widths[0], nn.ModuleList(layers), nn.ModuleList(each)
+        self.shortcuts = None if shortcuts is None else nn.ModuleList(shortcuts)
         self.rule = check_part("rule", rule, ExitRule, "a rule, such as ConfidenceThreshold(Saturation(), 0.9)")
         self.chance = check_optional_part("chance", chance, ExitRule, "a rule, such as UniformExit(depth)")
         for each_rule in (rule, *([] if chance is None else [chance])):
@@ -132,6 +139,7 @@ class EarlyExit(Layer):
             exit_state = exit_rule.begin_call(exit_state, ctx, x)
         inside, last, whole = ctx.pos >= 0, len(self.layers) - 1, exit_rule is None or bool(ctx.taps)
         h, exits = x, torch.zeros_like(x[..., 0])
+        left = x  # the state with which each token left, which is h itself without shortcuts
         states: list[Tensor] = []
         rows = None
         for n, layer in enumerate(self.layers):
@@ -140,19 +148,25 @@ class EarlyExit(Layer):
             if (rows is not None and not len(rows)) or (ctx.remember and n == last):
                 if state is not None:
                     collected.remember(n, layer, h)
+                h = self._pass_by(n, h)
                 continue
             if n and self.training:
                 h = scale_gradient(h, 1 / self.gammas[n])
             out = collected.call(n, on_rows(layer, rows) if self.divisible else layer, h)
             collected.aux |= add_prefix(n, add_aux({}, out.aux, inside))  # tokens that left do not count
-            h = torch.where(inside[..., None], out.y, h)
+            h = torch.where(inside[..., None], out.y, self._pass_by(n, h))
+            left = h if self.shortcuts is None else torch.where(inside[..., None], h, left)
             states.append(h)
             exits = exits + inside
             if n < last and not whole:
                 inside = inside & ~self._choose_leaving(exit_rule, rows, states, exit_state, ctx)
-        out = collected.make_out(self._head_inputs(h, exits, len(states)))
+        out = collected.make_out(self._head_inputs(left, exits, len(states)))
         new_state = None if state is None else EarlyExitState(rule_state, out.state)
         return out._replace(state=new_state, aux={**out.aux, "exit": exits}, up={})
+
+    def _pass_by(self, n: int, h: Tensor) -> Tensor:
+        """Return the states above a layer of the tokens that have left below it."""
+        return h if self.shortcuts is None else self.shortcuts[n](h)
 
     def _head_inputs(self, h: Tensor, exits: Tensor, count: int) -> Tensor:
         """Apply the heads to the states of tokens that left at one of the first `count` exits; 0 for padding."""
@@ -214,10 +228,15 @@ def _mixed() -> EarlyExit:
     return _make_trained(chance=kf.UniformExit(3))
 
 
+def _with_shortcuts() -> EarlyExit:
+    return _make_trained(shortcuts=[kf.LinearShortcut(16, rank=4) for _ in range(3)])
+
+
 EXAMPLES = (
     _multinomial,
     _geometric,
     _saturated,
     Example(_mixed, breaks={"batch_mates": "mixed training draws the exit of each token, as dropout draws its mask"}),
+    _with_shortcuts,
     Example(lambda: _make_trained(gamma=0.5), breaks={"derivative": "gamma scales the gradients on purpose"}),
 )

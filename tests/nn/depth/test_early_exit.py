@@ -55,13 +55,18 @@ class Told(ExitRule):
         return rule_state <= len(states)
 
 
-def test_a_token_that_left_is_read_by_its_last_state(float64: None) -> None:
-    """Every layer in full, but each token's state above its exit is that of its exit; heads of their own."""
+@pytest.mark.parametrize("has_shortcuts", [False, True])
+def test_a_token_that_left_is_read_by_its_last_state(has_shortcuts: bool, float64: None) -> None:
+    """Every layer in full, but each token's state above its exit is that of its exit; heads of their own.
+
+    With shortcuts, the state above the exit is the one that they made.
+    """
     exits = torch.tensor([[2, 1, 4, 3, 1, 4], [1, 1, 4, 2, 3, 1]])
     layers, heads, x = blocks(), [LayerNorm(D) for _ in range(DEPTH)], torch.randn(2, 6, D)
     for head in heads:
         nn.init.normal_(head.weight)
-    out = EarlyExit(layers, heads, Told(exits)).eval()(x, None, CTX)
+    shortcuts = [nn.Linear(D, D) for _ in range(DEPTH)] if has_shortcuts else None
+    out = EarlyExit(layers, heads, Told(exits), shortcuts=shortcuts).eval()(x, None, CTX)
     h = torch.where((POS >= 0)[..., None], x, 0)
     y = torch.zeros_like(x)
     for n in range(DEPTH):
@@ -70,7 +75,7 @@ def test_a_token_that_left_is_read_by_its_last_state(float64: None) -> None:
             for t in range(6):
                 if exits[b, t] == n + 1 and POS[b, t] >= 0:
                     y[b, t] = heads[n](new[b, t])
-        h = torch.where((exits > n)[..., None], new, h)
+        h = torch.where((exits > n)[..., None], new, h if shortcuts is None else shortcuts[n](h))
     assert torch.allclose(out.y, y, atol=1e-13)
     assert torch.equal(out.aux["exit"].long(), torch.where(POS >= 0, exits, 0))
 
@@ -100,17 +105,19 @@ def counted(stack: EarlyExit) -> list[int]:
     return counts
 
 
-def test_decoding_computes_the_tokens_that_remain_and_no_other(float64: None) -> None:
+@pytest.mark.parametrize("has_shortcuts", [False, True])
+def test_decoding_computes_the_tokens_that_remain_and_no_other(has_shortcuts: bool, float64: None) -> None:
     """A call with all rows, token after token: every layer is computed for those that go on; the result is the same."""
     exits = torch.tensor([[2, 1, 4, 3, 1, 4], [1, 1, 4, 2, 3, 1], [1, 4, 1, 1, 2, 2]])
     x, pos = torch.randn(3, 6, D), torch.arange(6).expand(3, 6)
     layers = blocks()
-    whole = EarlyExit(layers, LayerNorm(D), Told(exits)).eval()
+    shortcuts = [nn.Linear(D, D) for _ in range(DEPTH)] if has_shortcuts else None
+    whole = EarlyExit(layers, LayerNorm(D), Told(exits), shortcuts=shortcuts).eval()
     want = whole(x, whole.start(3, 6), Context(pos, run=True))
     ys, state, counts = [], whole.start(3, 6), [0] * (DEPTH - 1)
     computed = counted(whole)
     for t in range(6):
-        stack = EarlyExit(layers, LayerNorm(D), Told(exits[:, t : t + 1])).eval()
+        stack = EarlyExit(layers, LayerNorm(D), Told(exits[:, t : t + 1]), shortcuts=shortcuts).eval()
         out = stack(x[:, t : t + 1], state, Context(pos[:, t : t + 1], run=True))
         ys, state = [*ys, out.y], out.state
         for n, count in enumerate(stack.rule.asked):

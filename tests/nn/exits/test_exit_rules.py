@@ -17,9 +17,12 @@ from kinformer.nn.exits.confidence import Confidence, Probe, Saturation, Softmax
 from kinformer.nn.exits.confidence_threshold import ConfidenceThreshold
 from kinformer.nn.exits.decaying_threshold import DecayingThreshold
 from kinformer.nn.exits.exit_rule import ExitRule
+from kinformer.nn.exits.exits_at import ExitsAt
 from kinformer.nn.exits.geometric import Geometric
+from kinformer.nn.exits.linear_shortcut import LinearShortcut
 from kinformer.nn.exits.multinomial import Multinomial
 from kinformer.nn.exits.never_exit import NeverExit
+from kinformer.nn.exits.tuned_lens import TunedLens
 from kinformer.nn.exits.uniform_exit import UniformExit
 from kinformer.nn.norms.layer import LayerNorm
 
@@ -222,3 +225,53 @@ def test_one_token_alone_has_no_rival() -> None:
 @pytest.mark.parametrize("rule", [BySequence, ConfidenceThreshold, Geometric, Multinomial, NeverExit, UniformExit])
 def test_a_rule_is_always_given_its_state(rule: type[ExitRule]) -> None:
     assert inspect.signature(rule.forward).parameters["rule_state"].default is inspect.Parameter.empty
+
+
+def test_exits_at_asks_its_rule_only_after_the_given_layers(float64: None) -> None:
+    inner, hs = ConfidenceThreshold(Saturation(), 0.1), states()
+    rule = ExitsAt(inner, (2, 3))
+    rule.check_sizes(D, DEPTH)
+    for n in range(1, DEPTH):
+        leaves, sure = rule(hs[:n], CTX, ()), rule.compute_confidence(hs[:n])
+        if n in (2, 3):
+            assert torch.equal(leaves, inner(hs[:n], CTX, ()))
+            assert torch.equal(sure, inner.compute_confidence(hs[:n]))
+        else:
+            assert not leaves.any()
+            assert (sure == -torch.inf).all()
+    rule.leave_at(-1.0)
+    assert rule(hs[:2], CTX, ()).all()
+    assert not rule(hs[:1], CTX, ()).any()
+    assert rule.grid(5) == inner.grid(5)
+
+
+def test_exits_at_refuses_layers_that_do_not_exist() -> None:
+    inner = ConfidenceThreshold(Saturation(), 0.1)
+    for layers in ((), (0, 2)):
+        with pytest.raises(ValueError, match="wrong layers for exits"):
+            ExitsAt(inner, layers)
+    with pytest.raises(ValueError, match=f"got {DEPTH}, expected numbers from 1 to {DEPTH - 1}"):
+        ExitsAt(inner, (DEPTH,)).check_sizes(D, DEPTH)
+
+
+def test_a_tuned_lens_starts_as_its_norm_and_takes_a_map(float64: None) -> None:
+    norm, h = LayerNorm(D), torch.randn(3, D)
+    for rank in (None, 2):
+        lens = TunedLens(D, norm, rank=rank)
+        assert torch.equal(lens(h), norm(h))
+        matrix, bias = torch.randn(D, 2) @ torch.randn(2, D), torch.randn(D)
+        lens.translator.set_map(matrix, bias, torch.randn(D, D))
+        assert torch.allclose(lens(h), norm(h) + norm(h) @ matrix.T + bias, atol=1e-10)
+
+
+def test_a_shortcut_of_low_rank_is_the_nearest_in_its_metric(float64: None) -> None:
+    matrix, metric = torch.randn(D, D), torch.randn(D, D)
+
+    def error(a: Tensor) -> float:
+        return float((metric @ (a - matrix)).square().sum())
+
+    shortcut = LinearShortcut(D, rank=2)
+    shortcut.set_map(matrix, torch.zeros(D), metric)
+    best = error((shortcut.map.weight @ shortcut.low.weight).detach())
+    singular = torch.linalg.svdvals(metric @ matrix)
+    assert math.isclose(best, float(singular[2:].square().sum()), rel_tol=1e-9)
