@@ -58,7 +58,8 @@ def convert(
     data: text that the new parts are matched on, and whose validation part measures the model before and after; in the
         forms of `kf.fit`. Without data nothing is trained and nothing is measured.
     valid: validation data in the form of `data`; by default a part of `data`.
-    seconds: time for measuring the speed of long rows, for each of the two models; 0 measures none.
+    seconds: time for measuring the speed of long rows, for each of the two models; 0 measures none. Encoders, which have
+        no decoding state, are not measured.
     seed: seed of the rows that new parts are matched on.
     progress: function that is called with a stage of the conversion, and its finished fraction.
     on_plan: function that is called with the plan, before anything is computed.
@@ -103,7 +104,7 @@ def convert(
         with _timed(report, "measure the conversion"):
             show = partial(progress, "measure the conversion")
             report.after = _measure(converted, text, _row_length(model), show).value  # on the same rows
-    if seconds:
+    if seconds and model.predicts_next:  # an encoder has no decoding state
         for name, each in (("source", model), ("converted", converted)):
             with _timed(report, f"read long rows ({name})"):
                 show = partial(progress, f"read long rows ({name})")
