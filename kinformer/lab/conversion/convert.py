@@ -58,8 +58,8 @@ def convert(
     data: text that the new parts are matched on, and whose validation part measures the model before and after; in the
         forms of `kf.fit`. Without data nothing is trained and nothing is measured.
     valid: validation data in the form of `data`; by default a part of `data`.
-    seconds: time for measuring the speed of long rows, for each of the two models; 0 measures none. Encoders, which have
-        no decoding state, are not measured.
+    seconds: time for measuring the speed of long rows, for each of the two models; 0 measures none. Encoders are not
+        measured, because they have no decoding state.
     seed: seed of the rows that new parts are matched on.
     progress: function that is called with a stage of the conversion, and its finished fraction.
     on_plan: function that is called with the plan, before anything is computed.
