@@ -61,7 +61,12 @@ class LinearConversion(Conversion):
     """
 
     spellings: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
-        {"hedgehog": {"map": "hedgehog"}, "lolcats": {"map": "hedgehog"}, "favor": {"map": "favor"}}
+        {
+            "hedgehog": {"map": "hedgehog"},
+            "lolcats": {"map": "hedgehog"},
+            "favor": {"map": "favor"},
+            "performer": {"map": "favor"},
+        }
     )
 
     map: Map = "hedgehog"

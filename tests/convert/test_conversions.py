@@ -2,7 +2,9 @@
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -51,6 +53,7 @@ def tiny_bert() -> Model:
 
 
 CASES = (
+    Case("topk_transformer", {"k": 3}, tiny_gpt),
     Case("pattern", {"pattern": "Band(9) | Tokens(2)"}, tiny_gpt),
     Case("Causal() & Band(20)", {}, tiny_llama),
     Case("Band(12)", {"keep": (1,)}, tiny_bert),
@@ -115,8 +118,17 @@ each_case = pytest.mark.parametrize("case", CASES, ids=list(names()))
 
 
 def test_every_recipe_has_a_case() -> None:
-    tested = {type(find_conversion(case.what, case.options)) for case in CASES}
+    tested: set[type] = {type(find_conversion(case.what, case.options)) for case in CASES}
     assert tested >= set(conversions().values())
+
+
+def test_the_table_in_the_docs_lists_every_spelling() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "convert.md").read_text("utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]*) \|", page, re.MULTILINE))
+    assert set(rows) == set(conversions())
+    for name, recipe in conversions().items():
+        spelled = set(re.findall(r"`(\w+)`", rows[name]))
+        assert spelled == set(recipe.spellings), name
 
 
 @each_case

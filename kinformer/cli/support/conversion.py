@@ -15,7 +15,7 @@ from kinformer.cli.support.console import plain_console
 from kinformer.cli.support.progress_bar import progress
 from kinformer.cli.support.run_folder import make_folder
 from kinformer.cli.support.table_as_text import warn_of_table
-from kinformer.convert.support.conversion_plan import ConversionPlan, PlannedConversion, find_conversion, find_recipe
+from kinformer.convert.support.conversion_plan import ConversionPlan, PlannedConversion, find_conversion, options_source
 from kinformer.core.keywords import parse_keywords
 from kinformer.core.model import display_name
 from kinformer.lab.conversion.conversion_report import ConversionReport
@@ -34,7 +34,7 @@ def options_of(what: str, words: Sequence[str]) -> dict[str, Any]:
 
     Errors: ValueError for an unknown conversion; TypeError, in one line, for an unknown option or a wrong value.
     """
-    return parse_keywords(find_recipe(what)[0], words)
+    return parse_keywords(options_source(what), words)
 
 
 def print_plan(model: Any, what: str, words: Sequence[str], as_json: bool) -> None:
