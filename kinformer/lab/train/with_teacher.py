@@ -184,7 +184,7 @@ def with_teacher(
     distillation = Distillation(teacher.eval(), MappingProxyType(weights), nll, temperature, taps)
     kind = type(student)
     attributes = {"distillation": distillation, "model_class": kind, "__module__": kind.__module__}
-    view = object.__new__(type(f"Taught{kind.__name__}", (TaughtModel, kind), attributes))
+    view: Any = object.__new__(type(f"Taught{kind.__name__}", (TaughtModel, kind), attributes))
     object.__setattr__(view, "__dict__", vars(student))  # the same dict: facts that a training notes reach both
     return cast(LM, view)
 
