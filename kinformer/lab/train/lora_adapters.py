@@ -80,9 +80,9 @@ def merged(model: nn.Module) -> Iterator[None]:
 
 
 def adapter_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Return the tensors of the adapters of a model, with the frozen matrices beside them, to resume a training.
+    """Return the tensors of the adapters and of the frozen matrices, to resume a training.
 
-    The saved model holds only their sum, from which neither follows exactly.
+    The saved model holds only their sum, which determines none of them exactly.
 
     model: the model.
     """
