@@ -171,4 +171,4 @@ def _set_level(map: Hedgehog, far: Delayed, near: nn.Module, row: TeacherRow) ->
     assert lse is not None
     some = (fraction > 1e-6) & lse.isfinite()
     gap = torch.where(some, exact + fraction.clamp_min(1e-6).log() - lse, 0.0).sum(2) / some.sum(2).clamp_min(1)
-    map.level += gap.mean(0).to(map.level.dtype)
+    map.level.add_(gap.mean(0).to(map.level.dtype))

@@ -81,7 +81,8 @@ def convert(
     teach: weight of the adaptation's loss that compares predictions with the source's; 0 trains without the source.
     out: folder of the converted model and its report, conversion.json. The adaptation saves its run there.
     resume: True continues the adaptation in `out`; nothing is converted again.
-    seconds: time for measuring the speed of long rows, for each of the two models; 0 measures none.
+    seconds: time for measuring the speed of long rows, for each of the two models; 0 measures none. Encoders are not
+        measured, because they have no decoding state.
     seed: seed of the rows that new parts are matched on.
     progress: function that is called with a stage of the conversion, and its finished fraction.
     show: display of the adaptation's progress.
