@@ -124,7 +124,7 @@ def test_every_recipe_has_a_case() -> None:
 
 def test_the_table_in_the_docs_lists_every_spelling() -> None:
     page = (Path(__file__).parents[2] / "docs" / "convert.md").read_text("utf-8")
-    rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]*) \|", page, re.MULTILINE))
+    rows = dict(re.findall(r"^\| `(\w+)` \|([^|]*)\|", page, re.MULTILINE))
     assert set(rows) == set(conversions())
     for name, recipe in conversions().items():
         spelled = set(re.findall(r"`(\w+)`", rows[name]))
