@@ -5,9 +5,19 @@ from kinformer.attend.pattern_parts import PatternPart as PatternPart
 from kinformer.attend.pattern_parts import parts as parts
 from kinformer.bridge.load import load as load
 from kinformer.bridge.save import save as save
+from kinformer.convert.bigbird import BigbirdConversion as BigbirdConversion
+from kinformer.convert.etc import ETCConversion as ETCConversion
 from kinformer.convert.exits import ExitsConversion as ExitsConversion
 from kinformer.convert.heads import HeadsConversion as HeadsConversion
+from kinformer.convert.linear import LinearConversion as LinearConversion
+from kinformer.convert.longformer import LongformerConversion as LongformerConversion
+from kinformer.convert.member import MemberConversion as MemberConversion
+from kinformer.convert.memorizing import MemorizingConversion as MemorizingConversion
+from kinformer.convert.memory import MemoryConversion as MemoryConversion
 from kinformer.convert.pattern import PatternConversion as PatternConversion
+from kinformer.convert.poolingformer import PoolingformerConversion as PoolingformerConversion
+from kinformer.convert.positions import PositionsConversion as PositionsConversion
+from kinformer.convert.predictive_attention import PredictiveAttentionConversion as PredictiveAttentionConversion
 from kinformer.convert.retrieval import RetrievalConversion as RetrievalConversion
 from kinformer.convert.window import WindowConversion as WindowConversion
 from kinformer.core.actor import Actor as Actor
@@ -76,6 +86,7 @@ from kinformer.core.request import Refusal as Refusal
 from kinformer.core.request import Request as Request
 from kinformer.core.residual_block import Join as Join
 from kinformer.core.residual_block import ResidualBlock as ResidualBlock
+from kinformer.core.rotary_scaling import RotaryScaling as RotaryScaling
 from kinformer.core.score import Score as Score
 from kinformer.core.scores.product import Product as Product
 from kinformer.core.search import ProductIndex as ProductIndex
@@ -117,7 +128,9 @@ from kinformer.lab.tasks.reverse import Reverse as Reverse
 from kinformer.lab.tasks.sorting import Sorting as Sorting
 from kinformer.lab.train.fit import fit as fit
 from kinformer.lab.train.learning_rate_schedule import RecipeLR as RecipeLR
+from kinformer.lab.train.lora import LoRA as LoRA
 from kinformer.lab.train.settings import Settings as Settings
+from kinformer.lab.train.with_teacher import with_teacher as with_teacher
 from kinformer.laws.check import check as check
 from kinformer.members.act_rnn import act_rnn as act_rnn
 from kinformer.members.adaptive_span import adaptive_span as adaptive_span
@@ -329,6 +342,7 @@ from kinformer.nn.maps.arc_cosine import ArcCosine as ArcCosine
 from kinformer.nn.maps.elu import ELU as ELU
 from kinformer.nn.maps.favor import FAVOR as FAVOR
 from kinformer.nn.maps.generalised import GeneralisedKernel as GeneralisedKernel
+from kinformer.nn.maps.hedgehog import Hedgehog as Hedgehog
 from kinformer.nn.maps.random_fourier import RandomFourier as RandomFourier
 from kinformer.nn.maps.relu import ReLU as ReLU
 from kinformer.nn.maps.trigonometric import Trigonometric as Trigonometric
@@ -340,6 +354,7 @@ from kinformer.nn.mechanisms.delta_update import DeltaUpdate as DeltaUpdate
 from kinformer.nn.mechanisms.evolving import EvolvingAttention as EvolvingAttention
 from kinformer.nn.mechanisms.explicit import Explicit as Explicit
 from kinformer.nn.mechanisms.four_pieces import FourPieces as FourPieces
+from kinformer.nn.mechanisms.gated_global_softmax import GatedGlobalSoftmax as GatedGlobalSoftmax
 from kinformer.nn.mechanisms.global_softmax import GlobalSoftmax as GlobalSoftmax
 from kinformer.nn.mechanisms.hamming_kmeans import Grouping as Grouping
 from kinformer.nn.mechanisms.hamming_kmeans import HammingKMeans as HammingKMeans
@@ -460,6 +475,10 @@ from kinformer.nn.projections.qkv import QKV as QKV
 from kinformer.nn.projections.shared_qk import SharedQK as SharedQK
 from kinformer.nn.projections.tied_kv import TiedKV as TiedKV
 from kinformer.nn.projections.value_projection import ValueProjection as ValueProjection
+from kinformer.nn.scalings.llama3 import Llama3Scaling as Llama3Scaling
+from kinformer.nn.scalings.ntk import NTKAware as NTKAware
+from kinformer.nn.scalings.pi import PositionInterpolation as PositionInterpolation
+from kinformer.nn.scalings.yarn import YaRN as YaRN
 from kinformer.nn.scores.factorised_dense import FactorisedDense as FactorisedDense
 from kinformer.nn.scores.factorised_random import FactorisedRandom as FactorisedRandom
 from kinformer.nn.scores.mixture import Mixture as Mixture

@@ -28,7 +28,7 @@ MORE_THAN_A_DOCSTRING = {PACKAGE / "__init__.py", PACKAGE / "attend" / "__init__
 PART_FILES = [file for kind in discover.kinds() for file in discover.part_files(kind).values()]
 LAWS = set(discover.part_files("laws"))
 # rules of exits and losses are parts of what depth/ and memories/ hold; the laws judge executors as files
-NO_KINDS = {"executors", "exits", "losses", "search"}
+NO_KINDS = {"executors", "exits", "losses", "scalings", "search"}
 LONGEST = 400  # lines of a file
 PUBLIC = discover.part_names() | CONTRACTS
 ATTEND = PACKAGE / "attend.py"  # the name of a folder, and no file

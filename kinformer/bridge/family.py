@@ -126,6 +126,7 @@ class Family:
         """
         config: dict[str, Any] = {"model_type": self.model_type, "architectures": [self.architecture]}
         for setting in self.settings:
+            keywords = {**keywords, **setting.canonical(keywords)}
             config |= setting.write(keywords)
         try:
             back = self.read(config)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,6 +13,8 @@ from kinformer.bridge.hf_folder import FAULTS, build, set_tokenizer
 from kinformer.checkpoint.model_files import CheckpointError
 from kinformer.core.missing_path import missing_path
 from kinformer.core.quote import quote, shorten
+from kinformer.nn.positions.sinusoidal import angular
+from kinformer.nn.scalings.llama3 import Llama3Scaling
 
 KEYS = {  # keys of GGUF after the name of the architecture, and of transformers
     "block_count": "num_hidden_layers",
@@ -26,6 +28,10 @@ KEYS = {  # keys of GGUF after the name of the architecture, and of transformers
     "rope.freq_base": "rope_theta",
     "vocab_size": "vocab_size",
 }
+SCALING = "rope.scaling."
+SCALING_KEYS = {"factor": "factor", "original_context_length": "original_max_position_embeddings"}
+NO_EFFECT = (SCALING + "finetuned",)
+FREQUENCIES = "rope_freqs.weight"  # for each pair of dimensions, how much slower Llama 3.1 and later turn it
 REPEATED = ("attention.value_length", "rope.dimension_count")  # must be equal to the width of a head
 TENSORS = {  # names of GGUF and of transformers, without ".weight" and ".bias"
     "token_embd": "model.embed_tokens",
@@ -43,6 +49,7 @@ TENSORS = {  # names of GGUF and of transformers, without ".weight" and ".bias"
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
+LLAMA3_LENGTH = 8192  # rows of the first training of Llama 3
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
 ORIGINAL = "Give the original folder of transformers"
 
@@ -83,6 +90,8 @@ def load_gguf(path: Path) -> Any:
                     f"{ORIGINAL}"
                 ) from error
             weights[part.name] = torch.from_numpy(numbers.copy())
+        if (factors := weights.pop(FREQUENCIES, None)) is not None:
+            config["rope_scaling"] = _llama3_scaling(factors, config)
         config["tie_word_embeddings"] = "output.weight" not in weights
         model = build(family_of(config["model_type"]), config, _renamed(weights, config))
         set_tokenizer(model, gguf_tokenizer(facts, path), gguf_special_tokens(facts))
@@ -103,15 +112,46 @@ def _config(facts: Mapping[str, Any]) -> dict[str, Any]:
         )
     own = {name.removeprefix(f"{kind}."): value for name, value in facts.items() if name.startswith(f"{kind}.")}
     width = own.get("attention.key_length", own.get("embedding_length", 0) // own.get("attention.head_count", 1))
+    scaling = _scaling(own)
     for name, value in own.items():
-        if name not in KEYS and not (name in REPEATED and value == width):
+        if name not in (*KEYS, *scaling.used, *NO_EFFECT) and not (name in REPEATED and value == width):
             raise CheckpointError(
                 f"the file has {kind}.{name}={quote(value)}, which kinformer does not read. {ORIGINAL}"
             )
     config: dict[str, Any] = {theirs: own[name] for name, theirs in KEYS.items() if name in own}
     config.setdefault("vocab_size", len(facts.get("tokenizer.ggml.tokens", ())))
     config.setdefault("num_key_value_heads", config.get("num_attention_heads"))
-    return {"model_type": kind, "head_dim": width, **config}
+    return {"model_type": kind, "head_dim": width, **config, "rope_scaling": scaling.parameters}
+
+
+class _Scaling(NamedTuple):
+    """The scaling of RoPE in a file: its parameters for transformers, and the keys that have been read."""
+
+    parameters: dict[str, Any] | None
+    used: tuple[str, ...]
+
+
+def _scaling(own: Mapping[str, Any]) -> _Scaling:
+    """Return the scaling of RoPE; keys of other types than linear and yarn are not read."""
+    rope_type = own.get(SCALING + "type")
+    if rope_type == "none":
+        return _Scaling(None, (SCALING + "type",))
+    if rope_type not in ("linear", "yarn"):
+        return _Scaling(None, ())
+    names = {key: theirs for key, theirs in SCALING_KEYS.items() if key == "factor" or rope_type == "yarn"}
+    values = {theirs: own[SCALING + key] for key, theirs in names.items() if SCALING + key in own}
+    return _Scaling({"rope_type": rope_type, **values}, (SCALING + "type", *(SCALING + key for key in SCALING_KEYS)))
+
+
+def _llama3_scaling(factors: Tensor, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of RoPE for the factors of a file of Llama 3.1 to 3.3, which does not name them."""
+    factor, base = float(factors.max()), float(config.get("rope_theta", 10000.0))
+    turns = angular(config["head_dim"], torch.float64, torch.device("cpu"), base)
+    expected = turns / Llama3Scaling(max(factor, 1.0), length=LLAMA3_LENGTH).scale(turns, base)
+    if factors.shape != expected.shape or not torch.allclose(factors.double(), expected, rtol=1e-4):
+        raise CheckpointError(f"the file has {FREQUENCIES}, expected the factors of Llama 3.1 to 3.3. {ORIGINAL}")
+    ends = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": LLAMA3_LENGTH}
+    return {"rope_type": "llama3", "factor": factor, **ends}
 
 
 def _renamed(weights: Mapping[str, Tensor], config: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -62,6 +62,13 @@ class Setting(ABC):
         keywords: all keywords of the member.
         """
 
+    def canonical(self, keywords: Keywords) -> dict[str, Any]:
+        """Return keywords in the form that `read` gives them for an equal model; none by default.
+
+        keywords: all keywords of the member.
+        """
+        return {}
+
 
 class Keyword(Setting):
     """One key that is one keyword.

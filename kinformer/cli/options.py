@@ -6,13 +6,14 @@ from typing import Annotated, Any, Literal
 import typer
 
 from kinformer.cli.support import option_checks
+from kinformer.cli.support.lora_option import parse_lora
 from kinformer.core.training_recipe import ScheduleName
 
 MOST = 10**12  # largest value of any count; commands that need memory check that separately
 WIDTH = 200  # columns of a table that is not printed to a terminal, so that no cell is cut
 SETTINGS = (
     *("batch", "length", "lr", "schedule", "warmup", "betas", "eps", "seed"),
-    *("clip", "accumulate", "precision", "checkpointing", "compile"),
+    *("clip", "accumulate", "precision", "checkpointing", "compile", "lora"),
 )
 LAST_SEED = 2**62  # PyTorch takes 64 bits, and commands add small numbers to the seed
 
@@ -180,6 +181,15 @@ Precision = Annotated[
         parser=option_checks.training_precision,
         metavar="float32|bf16",
         help="Number format of matrix products; bf16 is bfloat16 by autocast.",
+    ),
+]
+Lora = Annotated[
+    Any,  # a LoRA; the parser returns it, and Typer ignores the annotation
+    typer.Option(
+        parser=parse_lora,
+        metavar="rank=N",
+        help="Train low-rank changes of the attention matrices of --from, and merge them in the end, such as rank=8. "
+        "Further values: alpha=16, layers=all, train=NAME (weights to train in full, with *; repeatable).",
     ),
 ]
 TensorBoard = Annotated[

@@ -45,6 +45,7 @@ def train(
         bool, options.flag("checkpointing", "Recompute blocks in the backward pass: less memory, a third more time.")
     ] = False,
     compile: Annotated[bool, options.flag("compile", "Compile the model with torch.compile.")] = False,
+    lora: options.Lora = None,
     device: options.Device = None,
     overwrite: options.Overwrite = False,
     then: Annotated[
@@ -112,6 +113,10 @@ def train(
         raise UserError("give either --steps N or --minutes M")
     if not several():
         refuse_useless(ctx, "in one process", "parallel", instead="start several processes with torchrun")
+    if lora is not None and start is None:
+        raise UserError(
+            "--lora keeps the weights that a training starts from: without --from they are random. Give --from"
+        )
     if not wandb:
         refuse_useless(ctx, "without --wandb", "wandb_project")
     # imported here, so that --help and early errors do not wait for torch or rich
@@ -170,7 +175,8 @@ def _in_one(choice: MemberChoice, job: "Job", out: Path, *, start: Path | None, 
     from kinformer.lab.train.run_folder import RunFolder
 
     settings = job.settings
-    refuse_too_large(choice, -(-settings.batch // settings.accumulate), settings.length, job.device)
+    rows = -(-settings.batch // settings.accumulate)
+    refuse_too_large(choice, rows, settings.length, job.device, frozen=settings.lora is not None)
     model = job.build(choice)
     check_readable(choice.text, model, job.data, settings)
     with claimed_folder(out, job.group):

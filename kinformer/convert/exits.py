@@ -35,8 +35,9 @@ class ExitsConversion(Conversion):
     Choose it for deep decoders and texts with many easy tokens, such as forms. The layers stay as they are and are
     frozen. Data train one translator for each exit, a learned affine map before the model's head, by the divergence
     KL(last layer | exit). Least squares fit one shortcut for each layer above an exit; later tokens read keys of a
-    token that has left from the states that the shortcuts make. Then find a threshold that keeps the quality, with `kinformer calibrate FOLDER --data text=PATH`. The mean number of layers per token is the
-    metric "layers" of `kinformer evaluate`.
+    token that has left from the states that the shortcuts make. Then find a threshold that keeps the quality, with
+    `kinformer calibrate FOLDER --data text=PATH`. The mean number of layers per token is the metric "layers" of
+    `kinformer evaluate`.
 
     Expect little from small models. In SmolLM2-135M on novels, 1 of 30 layers can be saved within 3% of the
     perplexity, and an oracle that knows the divergence of each exit saves two.

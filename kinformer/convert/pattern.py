@@ -47,7 +47,7 @@ class PatternConversion(Conversion):
         return self
 
     def restructure(self, model: Model) -> Model:
-        new = self._patterns(model)
+        new = self.patterns(model)
         if has_keyword(model, "pattern"):
             texts = self._keyword(model, len(new))
             try:
@@ -71,7 +71,7 @@ class PatternConversion(Conversion):
 
     def promise(self, model: Model) -> Promise:
         old = [_pattern_of(model, name, layer.mechanism) for name, layer in attention_layers(model)]
-        pairs = {(a, b) for a, b in zip(old, self._patterns(model), strict=True) if a != b}
+        pairs = {(a, b) for a, b in zip(old, self.patterns(model), strict=True) if a != b}
         if not pairs:
             return Promise(torch.inf, "the patterns stay as they are")
         horizon = min(model.longest or HORIZON, HORIZON)
@@ -79,7 +79,7 @@ class PatternConversion(Conversion):
         length = min(_equal_length(a, b, heads, horizon) for a, b in pairs)
         return Promise(length, f"the new pattern reads the same pairs in rows of up to {length:,} tokens")
 
-    def _patterns(self, model: Model) -> list[Pattern]:
+    def patterns(self, model: Model) -> list[Pattern]:
         """Return the new pattern of each attention layer."""
         layers, new = attention_layers(model), parse(self.pattern)
         keep = kept_layers(self.keep, len(layers))

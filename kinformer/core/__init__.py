@@ -15,10 +15,11 @@ Read in this order:
    `aggregation`; then `nn/attention.py` joins them, and `attend/executors/reference.py` defines its result.
 6. Layers in a model: `residual_block`, `collected_outputs` (reports of sublayers), `model`, `loss`, `token_positions`.
 7. Registry: `discover` (folders and members), `module_import`, `public_names`, `keywords`, `did_you_mean`,
-   `keyword_hints`, `warn`, `keyword_conditions`, `training_recipe`, `example`.
+   `keyword_hints`, `warn`, `keyword_conditions`, `training_recipe`, `example`, `named_part` (a part from text).
 8. Conversions of trained models: `conversion` (their contract), `change` (their record).
 
-Contracts of further parts: `position`, `feature_map`, `pair_map`, `regulariser`, `shorten`, `pooler`, `after_step`.
+Contracts of further parts: `position`, `rotary_scaling`, `feature_map`, `pair_map`, `regulariser`, `shorten`, `pooler`,
+`after_step`.
 Inputs and results of models: `actor`, `rollout`, `task`, `neighbours`, `search`. Coordinates of tokens: `raster`,
 `span_tree`. Helpers of constructors, trainings and laws (tested properties): `checks`, `tokenwise`, `dropout`,
 `eval_mode`, `parameter_noise`, `uninitialised`, `vocabulary`, `quote`, `missing_path`, `from_json`, `module_hooks`.

@@ -45,6 +45,7 @@ _SYNONYMS = {
     "bias": "attn_bias score_mod position_bias qkv_bias",
     "base": "theta rope_theta rotary_base",
     "turned": "rotary_dim rotary_ndims",
+    "scaling": "rope_scaling rope_parameters",
     "eps": "adam_epsilon epsilon layer_norm_eps rms_norm_eps",
     "lr": "learning_rate rate max_lr",
     "steps": "epochs num_epochs num_train_epochs max_epochs n_epochs max_steps num_steps train_steps iterations iters "

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # folders that contain folders of parts; a kind may have a folder in several
 STOREYS = ("core", "attend", "nn", "lab", "laws")
 OWN_STOREYS = ("members", "models", "laws", "convert")  # kinds with a folder at the top level
-UNJUDGED = ("exits", "losses", "search", "convert")  # kinds of parts without EXAMPLES, with tests of their own
+UNJUDGED = ("exits", "losses", "scalings", "search", "convert")  # kinds without EXAMPLES, with tests of their own
 JUDGED = rb"^EXAMPLES\b"
 PART = rb"^(EXAMPLES\b|OVER\b|@(kf\.)?member\b)"  # the start of a line that marks a file as a part
 CLASS = re.compile(r"^class ([A-Z]\w*)\((?!NamedTuple|Protocol|Enum|torch\.autograd\.Function)", re.M)

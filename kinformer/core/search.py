@@ -1,6 +1,5 @@
 """Search for nearest vectors: sets of vectors, indexes over them, and search methods by name."""
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import ClassVar, NamedTuple
@@ -9,11 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.core.did_you_mean import suggest_names
-from kinformer.core.discover import modules
 from kinformer.core.keyword_hints import KeywordHints
-from kinformer.core.keywords import parse_keywords
-from kinformer.core.quote import quote
+from kinformer.core.named_part import format_part, part_named
 
 BLOCK = 1 << 13  # default number of vectors in a block
 LONG = 2.0**60  # from this length on squared distances may overflow float32, which datastores and FAISS use
@@ -162,19 +158,7 @@ def search_named(text: str) -> Search:
 
     Errors: ValueError, in one line, if the name, a keyword or a number is unknown.
     """
-    name, _, numbers = text.partition(":")
-    files = modules("search")
-    if name not in files:
-        raise ValueError(f"there is no search {quote(name)}{suggest_names(name, files, '')}; choose {', '.join(files)}")
-    kind = next(
-        value
-        for value in vars(files[name]).values()
-        if inspect.isclass(value) and issubclass(value, Search) and value.__module__ == files[name].__name__
-    )
-    try:
-        return kind(**parse_keywords(kind, tuple(numbers.split(",") if numbers else ())))
-    except TypeError as error:
-        raise ValueError(f"{quote(text)} is not a search: {error}") from error
+    return part_named("search", Search, text)  # type: ignore[type-abstract]
 
 
 def format_search(search: Search) -> str:
@@ -182,6 +166,4 @@ def format_search(search: Search) -> str:
 
     search: the search method.
     """
-    name = type(search).__module__.rpartition(".")[2]
-    numbers = ",".join(f"{keyword}={value}" for keyword, value in vars(search).items() if value is not None)
-    return f"{name}:{numbers}" if numbers else name
+    return format_part(search)

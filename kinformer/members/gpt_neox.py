@@ -7,6 +7,7 @@ from torch import nn
 from kinformer.core.checks import check_at_least, check_flag, resolve_head_dim
 from kinformer.core.discover import member
 from kinformer.core.patterns.causal import Causal
+from kinformer.core.rotary_scaling import scaling_named
 from kinformer.models.lm import LM
 from kinformer.nn.aggregations.out_projection import OutProjection
 from kinformer.nn.attention import Attention
@@ -43,6 +44,7 @@ def gpt_neox(
     bias: bool = True,
     eps: float = 1e-5,
     tie: bool = False,
+    scaling: str | None = None,
 ) -> LM:
     """GPT-NeoX (Black et al., 2022, arXiv:2204.06745): a decoder with parallel sublayers.
 
@@ -64,13 +66,21 @@ def gpt_neox(
     bias: use biases in the linear maps of attention.
     eps: epsilon of the norms.
     tie: use the embedding as the output head.
+    scaling: change of the rotations for rows longer than in training, as text such as "yarn:factor=4,length=8192"
+        (`kinformer list scalings`); None for none.
     """
     norm = partial(LayerNorm, eps=eps)
     width = resolve_head_dim(d, heads, head_dim)
     check_flag("parallel", parallel)
 
     def block() -> PreNorm:
-        rotation = Rotary(width, base=base, pairs="half", turned=quarter(width) if turned is None else turned)
+        rotation = Rotary(
+            width,
+            base=base,
+            pairs="half",
+            turned=quarter(width) if turned is None else turned,
+            scaling=scaling_named(scaling),
+        )
         projection = QKV(d, heads, head_dim=width, rotation=rotation, bias=bias)
         output = OutProjection(heads, width, d, bias=bias)
         attention = Attention(projection, Softmax(Causal(), lse=False), aggregation=output)
@@ -98,5 +108,6 @@ EXAMPLES = (
         bias=False,
         eps=1e-3,
         tie=True,
+        scaling="ntk:factor=4",
     ),
 )

@@ -6,6 +6,7 @@ from typing import Literal
 from kinformer.core.checks import check_flag, check_option, resolve_head_dim
 from kinformer.core.discover import member
 from kinformer.core.pattern_parser import parse
+from kinformer.core.rotary_scaling import scaling_named
 from kinformer.members.support.window_sizes import one_per_layer
 from kinformer.models.lm import LM
 from kinformer.nn.aggregations.out_projection import OutProjection
@@ -39,12 +40,13 @@ def llama(
     bias: Biases = "none",
     query_norm: bool = False,
     eps: float = 1e-6,
+    scaling: str | None = None,
 ) -> LM:
     """Llama (Touvron et al., 2023, arXiv:2302.13971): the most common architecture of current decoders.
 
     It has rotary positions, RMS norms, a gated feed-forward layer and no biases. Choose it over `gpt` for a smaller
     cache. Train it at the length that it will read. The rotations have no end, but distances beyond the training length
-    make its predictions worse. Choose `bloom` for longer rows.
+    make its predictions worse. Choose `bloom` for longer rows, or a `scaling` if the model is already trained.
 
     d: model width.
     depth: number of blocks.
@@ -66,6 +68,8 @@ def llama(
         and the output of attention), or "all".
     query_norm: normalise each head's queries and keys, as in Qwen3.
     eps: epsilon of the norms; 1e-5 in Llama 2 and later.
+    scaling: change of the rotations for rows longer than in training, as text such as "yarn:factor=4,length=8192"
+        (`kinformer list scalings`); None for none.
     """
     check_option("bias", bias, Biases)
     norm = partial(RMSNorm, eps=eps)
@@ -73,7 +77,7 @@ def llama(
     width = resolve_head_dim(d, heads, head_dim)
 
     def block(reads: str) -> PreNorm:
-        rotation = Rotary(width, base=base, pairs=pairs, turned=turned)
+        rotation = Rotary(width, base=base, pairs=pairs, turned=turned, scaling=scaling_named(scaling))
         projection = QKV(
             d, heads, head_dim=head_dim, key_heads=key_heads, rotation=rotation, bias=bias != "none", norm=head_norm
         )
@@ -103,4 +107,5 @@ EXAMPLES = (
         eps=1e-5,
     ),
     lambda: llama(d=16, depth=1, heads=2, key_heads=1, vocab=11, bias="attention"),
+    lambda: llama(d=16, depth=1, heads=2, key_heads=1, vocab=11, scaling="yarn:factor=4,length=16"),
 )

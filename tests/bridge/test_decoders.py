@@ -1,5 +1,6 @@
 """Decoders of transformers, read and written: equal logits, decoding and greedy text, and the way back."""
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,14 @@ BLOOM = {"vocab_size": VOCAB, "hidden_size": 24, "n_layer": 3, "n_head": 4}
 ODD = {"num_key_value_heads": 1, "head_dim": 10, "rms_norm_eps": 1e-2, "tie_word_embeddings": True}
 ROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 77.0}}
 WINDOW = {"sliding_window": 4}
+
+
+def rope(rope_type: str, **keys: Any) -> dict[str, Any]:
+    return {"rope_parameters": {"rope_type": rope_type, "rope_theta": 77.0, **keys}}
+
+
+SHORT = {"original_max_position_embeddings": 8}
+YARN = rope("yarn", factor=4.0, **SHORT)
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt2": ("gpt2", GPT2),
     "gpt2, odd": (
@@ -65,7 +74,31 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama, odd": ("llama", {**LLAMA, **ODD, **ROPE}),
     "llama, biases": ("llama", {**LLAMA, "attention_bias": True, "mlp_bias": True, "hidden_act": "gelu"}),
     "llama, biases of attention": ("llama", {**LLAMA, "attention_bias": True}),
+    "llama, interpolated": ("llama", {**LLAMA, **rope("linear", factor=4.0)}),
+    "llama, YaRN": ("llama", {**LLAMA, **YARN}),
+    "llama, YaRN of given numbers": (
+        "llama",
+        {
+            **LLAMA,
+            **ODD,
+            **rope(
+                "yarn",
+                factor=4.0,
+                beta_fast=3.0,
+                beta_slow=0.2,
+                mscale=0.7,
+                mscale_all_dim=0.2,
+                truncate=False,
+                **SHORT,
+            ),
+        },
+    ),
+    "llama, 3.1": (
+        "llama",
+        {**LLAMA, **rope("llama3", factor=4.0, low_freq_factor=0.3, high_freq_factor=1.2, **SHORT)},
+    ),
     "gpt_neox": ("gpt_neox", NEOX),
+    "gpt_neox, YaRN": ("gpt_neox", {**NEOX, **YARN, "rotary_pct": 1.0}),
     "gpt_neox, odd": (
         "gpt_neox",
         {
@@ -84,9 +117,11 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         {**NEOX, "num_attention_heads": 2, "rotary_pct": 1.0, "use_parallel_residual": False},
     ),
     "mistral": ("mistral", {**LLAMA, **WINDOW}),
+    "mistral, YaRN": ("mistral", {**LLAMA, **rope("yarn", factor=4.0, attention_factor=1.5, **SHORT)}),
     "mistral, no window": ("mistral", {**LLAMA, "sliding_window": None}),
     "qwen2": ("qwen2", {**LLAMA, **ROPE}),
     "qwen2, windows above": ("qwen2", {**LLAMA, **WINDOW, "use_sliding_window": True, "max_window_layers": 1}),
+    "qwen2, YaRN": ("qwen2", {**LLAMA, **YARN}),
     "qwen3": ("qwen3", {**LLAMA, **ODD}),
     "qwen3, windows": (
         "qwen3",
@@ -102,7 +137,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def peer(case: str, dtype: torch.dtype | None = None) -> Any:
-    kind, keys = CASES[case]
+    kind, keys = deepcopy(CASES[case])  # configs of transformers write into their dicts
     if dtype is None:  # BLOOM's own mask of padding overflows in float64
         dtype = torch.float32 if kind == "bloom" else torch.float64
     ends = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}

@@ -8,7 +8,7 @@ import numpy
 import pytest
 import torch
 import transformers
-from gguf import GGMLQuantizationType, GGUFWriter
+from gguf import GGMLQuantizationType, GGUFWriter, RopeScalingType
 from gguf.quants import dequantize, quantize
 
 import kinformer as kf
@@ -35,7 +35,7 @@ TOKENS = ["<|end|>", *LETTERS, "Ġ", "t" + "h", "the", "0", "1", "2"]
 Q8 = GGMLQuantizationType.Q8_0
 
 
-def peer(kind: str) -> Any:
+def peer(kind: str, **rope: Any) -> Any:
     config = transformers.AutoConfig.for_model(
         kind,
         vocab_size=len(TOKENS),
@@ -45,7 +45,7 @@ def peer(kind: str) -> Any:
         num_key_value_heads=2,
         intermediate_size=96,
         rms_norm_eps=1e-2,
-        rope_parameters={"rope_type": "default", "rope_theta": 77.0},
+        rope_parameters={"rope_type": "default", "rope_theta": 77.0, **rope},
         bos_token_id=None,
         eos_token_id=None,
         pad_token_id=None,
@@ -54,7 +54,15 @@ def peer(kind: str) -> Any:
     return shaken(transformers.AutoModelForCausalLM.from_config(config).eval())
 
 
-def write(path: Path, model: Any, kind: str, quantised: bool = False, pre: str = "smollm", **keys: Any) -> None:
+def write(
+    path: Path,
+    model: Any,
+    kind: str,
+    quantised: bool = False,
+    pre: str = "smollm",
+    add: Callable[[GGUFWriter], None] = lambda file: None,
+    **keys: Any,
+) -> None:
     """Write a model as llama.cpp's converter does; quantised matrices replace those of the model."""
     config, file = model.config, GGUFWriter(path, kind)
     file.add_block_count(config.num_hidden_layers)
@@ -64,7 +72,8 @@ def write(path: Path, model: Any, kind: str, quantised: bool = False, pre: str =
     file.add_head_count(config.num_attention_heads)
     file.add_head_count_kv(config.num_key_value_heads)
     file.add_layer_norm_rms_eps(config.rms_norm_eps)
-    file.add_rope_freq_base(77.0)
+    file.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    add(file)
     file.add_tokenizer_model("gpt2")
     file.add_tokenizer_pre(pre)
     file.add_token_list(TOKENS)
@@ -104,6 +113,50 @@ def test_logits_and_tokenizer(kind: str, quantised: bool, tmp_path: Path) -> Non
     kf.save(ours, tmp_path / "ours")
     assert torch.equal(kf.load(tmp_path / "ours").logits(tokens).y, ours.logits(tokens).y)
     assert run(["generate", str(path), "--prompt", "the", "--tokens", "2"]) == 0
+
+
+def yarn(file: GGUFWriter) -> None:
+    file.add_rope_scaling_type(RopeScalingType.YARN)
+    file.add_rope_scaling_factor(4.0)
+    file.add_rope_scaling_orig_ctx_len(16)
+    file.add_rope_scaling_finetuned(True)
+
+
+def linear(file: GGUFWriter) -> None:
+    file.add_rope_scaling_type(RopeScalingType.LINEAR)
+    file.add_rope_scaling_factor(4.0)
+
+
+@pytest.mark.parametrize(
+    ("add", "rope"),
+    [
+        (yarn, {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}),
+        (linear, {"rope_type": "linear", "factor": 4.0}),
+        (lambda file: file.add_rope_scaling_type(RopeScalingType.NONE), {}),
+    ],
+)
+def test_scaled_rotations_are_read(add: Callable[[GGUFWriter], None], rope: dict[str, Any], tmp_path: Path) -> None:
+    theirs, path = peer("llama", **rope), tmp_path / "model.gguf"
+    write(path, theirs, "llama", add=add)
+    tokens = torch.randint(0, len(TOKENS), (2, 60))
+    agree(kf.load(path).logits(tokens).y, theirs(tokens).logits)
+
+
+def test_the_factors_of_llama_3_are_read_and_others_refused(tmp_path: Path) -> None:
+    ends = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+    theirs = peer("llama", rope_type="llama3", rope_theta=500000.0, factor=8.0, **ends)
+    plain = 500000.0 ** (-numpy.arange(0, 16, 2) / 16)
+    factors = (plain / theirs.model.rotary_emb.inv_freq.numpy()).astype(numpy.float32)
+    assert factors.min() == pytest.approx(1) and factors.max() == pytest.approx(8)
+    path = tmp_path / "model.gguf"
+    write(path, theirs, "llama", add=lambda file: file.add_tensor("rope_freqs.weight", factors))
+    tokens = torch.randint(0, len(TOKENS), (2, 60))
+    ours = kf.load(path)
+    agree(ours.logits(tokens).y, theirs(tokens).logits)
+    assert ours.member.keywords["scaling"].startswith("llama3:factor=8")
+    write(path, theirs, "llama", add=lambda file: file.add_tensor("rope_freqs.weight", factors[::-1].copy()))
+    with pytest.raises(CheckpointError, match=r"rope_freqs.weight, expected the factors of Llama 3.1 to 3.3. Give"):
+        kf.load(path)
 
 
 def test_a_tokenizer_that_is_not_read_is_warned_of(tmp_path: Path) -> None:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from kinformer.bridge.families.llama import rope_parameters
 from kinformer.bridge.family import Family, rules
+from kinformer.bridge.rope import canonical_rope, read_scaling, rope_parameters, write_rope
 from kinformer.bridge.settings import ACTIVATIONS, Config, Constants, Keyword, Keywords, Setting, UnreadableKey
 from kinformer.bridge.tensors import ByHead
 from kinformer.core.checks import resolve_head_dim
@@ -11,7 +11,7 @@ from kinformer.members.gpt_neox import gpt_neox, quarter
 
 
 class PartialRope(Setting):
-    """The base of RoPE, and the part of each head that it rotates; scaled RoPE is refused."""
+    """The base and the scaling of RoPE, and the part of each head that it rotates."""
 
     keys = ("rope_parameters", "rope_scaling", "rotary_emb_base", "rotary_pct", "rope_theta", "partial_rotary_factor")
 
@@ -25,13 +25,22 @@ class PartialRope(Setting):
                 raise UnreadableKey(key, values[key], f"{value} as in rope_parameters, rotary_emb_base and rotary_pct")
         width = resolve_head_dim(keywords["d"], keywords["heads"])
         turned = int(width * share)
-        return {"base": float(base), "turned": None if turned == quarter(width) else turned}
+        scaling = read_scaling(config, also=("partial_rotary_factor",))
+        return {"base": float(base), "turned": None if turned == quarter(width) else turned, "scaling": scaling}
 
     def write(self, keywords: Keywords) -> dict[str, Any]:
         width = resolve_head_dim(keywords["d"], keywords["heads"])
-        turned = quarter(width) if keywords["turned"] is None else keywords["turned"]
-        parameters = {"rope_type": "default", "rope_theta": keywords["base"], "partial_rotary_factor": turned / width}
-        return {"rope_parameters": parameters}
+        share = _turned(keywords, width) / width
+        return {"rope_parameters": {**write_rope(keywords), "partial_rotary_factor": share}}
+
+    def canonical(self, keywords: Keywords) -> dict[str, Any]:
+        width = resolve_head_dim(keywords["d"], keywords["heads"], keywords["head_dim"])
+        return canonical_rope(keywords, _turned(keywords, width))
+
+
+def _turned(keywords: Keywords, width: int) -> int:
+    """Return the number of rotating dimensions of a head of this width."""
+    return quarter(width) if keywords["turned"] is None else keywords["turned"]
 
 
 LAYER = "gpt_neox.layers.{n}."

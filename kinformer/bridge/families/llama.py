@@ -1,41 +1,30 @@
 """Llama and its kin: Mistral (a sliding window), Qwen2 (biases), Qwen3 (norms of queries and keys)."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from kinformer.bridge.family import Family, rules
+from kinformer.bridge.rope import canonical_rope, read_scaling, rope_parameters, write_rope
 from kinformer.bridge.settings import ACTIVATIONS, Config, Constants, Keyword, Keywords, Setting, UnreadableKey
 from kinformer.bridge.tensors import Stacked
+from kinformer.core.checks import resolve_head_dim
 from kinformer.members.llama import llama
 
 
-def rope_parameters(config: Config) -> Mapping[str, Any]:
-    """Return the parameters of RoPE; as in transformers, the older key comes first.
-
-    config: the foreign config.
-
-    Errors: UnreadableKey for scaled RoPE, and for values that are no parameters.
-    """
-    key = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
-    parameters = config.get(key) or {}
-    if not isinstance(parameters, Mapping):
-        raise UnreadableKey(key, parameters, "an object with the key rope_type")
-    rope_type = parameters.get("rope_type", parameters.get("type", "default"))
-    if rope_type != "default":
-        raise UnreadableKey("rope_type", rope_type, "'default': scaled rotary positions are not supported")
-    return parameters
-
-
 class Rope(Setting):
-    """The base of RoPE; scaled RoPE is refused."""
+    """The base and the scaling of RoPE."""
 
     keys = ("rope_parameters", "rope_theta", "rope_scaling")
 
     def read(self, config: Config, keywords: Keywords) -> dict[str, Any]:
-        return {"base": float(rope_parameters(config).get("rope_theta", config.get("rope_theta", 10000.0)))}
+        base = rope_parameters(config).get("rope_theta", config.get("rope_theta", 10000.0))
+        return {"base": float(base), "scaling": read_scaling(config)}
 
     def write(self, keywords: Keywords) -> dict[str, Any]:
-        return {"rope_parameters": {"rope_theta": keywords["base"], "rope_type": "default"}}
+        return {"rope_parameters": write_rope(keywords)}
+
+    def canonical(self, keywords: Keywords) -> dict[str, Any]:
+        width = resolve_head_dim(keywords["d"], keywords["heads"], keywords["head_dim"])
+        return canonical_rope(keywords, width if keywords["turned"] is None else keywords["turned"])
 
 
 class KeyHeads(Setting):

@@ -15,13 +15,16 @@ from kinformer.lab.member_choice import MemberChoice
 KEPT = 3  # numbers to keep for each output of a linear layer: the output, its gradient and its input
 
 
-def refuse_too_large(choice: MemberChoice, batch: int, length: int, device: torch.device | None = None) -> None:
+def refuse_too_large(
+    choice: MemberChoice, batch: int, length: int, device: torch.device | None = None, *, frozen: bool = False
+) -> None:
     """Refuse a training if its weights or activations certainly exceed the free memory.
 
     choice: the member.
     batch: rows of a batch.
     length: tokens of a row.
     device: the device; None is the GPU if there is one, otherwise the CPU.
+    frozen: True if nearly all weights are frozen, so that they have no gradients and no numbers of an optimiser.
 
     The estimate uses only the widths of the linear layers. A member that cannot be built without weights is not
     refused, and no member is refused if the machine does not report its memory. Errors: UserError.
@@ -35,7 +38,7 @@ def refuse_too_large(choice: MemberChoice, batch: int, length: int, device: torc
     fits = free_bytes // max(4 * row, 1)
     less = f"a --batch of at most {fits:,}, or split it with --accumulate" if fits else "a smaller --length"
     for subject, needed, advice in (
-        ("the weights", NUMBERS * _weights(model), "a smaller model"),
+        ("the weights", (1 if frozen else NUMBERS) * _weights(model), "a smaller model"),
         (f"the activations of a batch of {batch:,} rows of {length:,} tokens", batch * row, less),
     ):
         if 4 * needed > free_bytes:

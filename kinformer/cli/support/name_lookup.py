@@ -31,7 +31,7 @@ from kinformer.lab.errors import UserError, from_user
 
 EXPRESSION = re.compile(r"[(&|~]")
 OWN_PATH = re.compile(r"(?P<file>[^&|(]*\.py)(:(?P<name>[A-Za-z_]\w*))?|(?P<strange>.*\.py)")  # may hold spaces
-FOLDERS = ("exits", "losses", "data", "executors", "search", "convert")  # folders whose files have no EXAMPLES
+FOLDERS = ("exits", "losses", "data", "executors", "scalings", "search", "convert")  # without EXAMPLES in their files
 MENTIONS = 8  # files that are listed because they mention a word
 _named = functools.cache(public_parts)
 

@@ -53,5 +53,8 @@ def _option(name: str, value: Any) -> str:
         return f"no --{name}"
     if value is True:
         return f"--{name}"
+    if isinstance(value, dict):  # the value of --lora
+        pairs = [(key, part) for key, parts in value.items() for part in (parts if key == "train" else [parts])]
+        return f"--{name} {shlex.quote(','.join(f'{key}={part}' for key, part in pairs))}"
     text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
     return f"--{name} {shlex.quote(text)}"

@@ -112,7 +112,8 @@ def copy_facts(model: Model, other: M) -> M:
         setattr(other, name, getattr(model, name))
     if "metric" in vars(model):  # a task may override the metric of the class
         other.metric = model.metric
-    return other.to(next(model.parameters()).dtype).train(model.training)
+    like = next(model.parameters())
+    return other.to(like.device, like.dtype).train(model.training)
 
 
 def record_change(model: M, conversion: Conversion) -> M:
@@ -154,9 +155,19 @@ def kept_layers(keep: int | tuple[int, ...], count: int) -> tuple[int, ...]:
     """
     if isinstance(keep, int):
         raise ValueError(f"keep={keep} chooses the layers to keep by measurement. Give data, or their numbers")
-    if wrong := [number for number in keep if not 1 <= number <= count]:
-        raise ValueError(f"keep has the layer {wrong[0]}, expected numbers from 1 to {count}, one for each layer")
+    check_layer_numbers("keep", keep, count)
     return keep
+
+
+def check_layer_numbers(name: str, numbers: tuple[int, ...], count: int) -> None:
+    """Raise ValueError unless all numbers are those of layers.
+
+    name: name of the option, for the message.
+    numbers: numbers of layers, from 1.
+    count: number of layers.
+    """
+    if wrong := [number for number in numbers if not 1 <= number <= count]:
+        raise ValueError(f"{name} has the layer {wrong[0]}, expected numbers from 1 to {count}, one for each layer")
 
 
 def replace_module(model: nn.Module, name: str, part: nn.Module) -> None:

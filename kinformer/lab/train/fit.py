@@ -17,7 +17,7 @@ from kinformer.core.quote import quote
 from kinformer.lab.data.as_data import as_data
 from kinformer.lab.data.batches import Batches, device_of
 from kinformer.lab.data.data import Data
-from kinformer.lab.train.budget import Budget, MinuteBudget, StepBudget
+from kinformer.lab.train.budget import make_budget
 from kinformer.lab.train.distributed import Form, processes
 from kinformer.lab.train.fit_progress import show_fit
 from kinformer.lab.train.folder_lock import lock_folder
@@ -115,8 +115,9 @@ def fit(
     wandb: True records them with Weights & Biases, in the project WANDB_PROJECT; WANDB_MODE=offline needs no account.
     on_metrics: a function that is called with each line of metrics.jsonl, a dict such as {"step": 3, "loss": 2.1}, for
         loggers of your own. Each measurement on validation data is a line with `after` and `valid`.
-    further: other fields of `kf.Settings`, such as accumulate=4, precision="bf16", checkpointing=True, decay=0.1 or
-        clip=0.5, or of `Recipe`, such as schedule="linear", warmup=100, betas=(0.9, 0.98) or eps=1e-9.
+    further: other fields of `kf.Settings`, such as lora=8 (low-rank adaptation of trained weights), accumulate=4,
+        precision="bf16", checkpointing=True, decay=0.1 or clip=0.5, or of `Recipe`, such as schedule="linear",
+        warmup=100, betas=(0.9, 0.98) or eps=1e-9.
 
     The model stays in train mode, as after a loop of PyTorch: call model.eval() before you use its scores. `generate`,
     `look` and `kf.load` do so themselves.
@@ -144,7 +145,7 @@ def fit(
     check_loggers(None if out is None else Path(out), tensorboard, wandb)
     settings = _settings({"batch": batch, "length": length}, lr=lr, seed=seed, **further)
     settings = settings.fine_tuning() if model.is_pretrained else settings
-    budget = _budget(minutes, steps)
+    budget = make_budget(minutes, steps)
     folder = None if out is None else Path(out)
     if folder is not None and folder.is_file():
         raise ValueError(f"wrong out: got the file {folder}, expected a folder. Give another out=")
@@ -191,13 +192,6 @@ def fit(
 
 def _has_run(folder: Path) -> bool:
     return RunFolder(folder).step is not None
-
-
-def _budget(minutes: float | None, steps: int | None) -> Budget:
-    """Return the budget of the one argument that is given."""
-    if (minutes is None) == (steps is None):
-        raise ValueError("give either minutes= or steps=, the length of the training")
-    return StepBudget(steps) if steps is not None else MinuteBudget(minutes or 0.0)
 
 
 def _settings(usual: Mapping[str, Any], **keywords: Any) -> Settings:

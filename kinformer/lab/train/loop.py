@@ -25,6 +25,7 @@ from kinformer.lab.train.budget import Budget
 from kinformer.lab.train.distributed import SingleProcess
 from kinformer.lab.train.evaluate import Measurement, evaluate, evaluate_batches, settle_measuring
 from kinformer.lab.train.history import History, Metrics, Point
+from kinformer.lab.train.lora_adapters import adapter_tensors, merged, restore_adapters
 from kinformer.lab.train.micro_batches import cut
 from kinformer.lab.train.optimiser_step import Learner
 from kinformer.lab.train.progress import ProgressDisplay, Status
@@ -216,7 +217,8 @@ class Training:
         point = Point(done.step, done.seconds / 60, self.smooth or 0.0, score.value, score.extras)
         done.points.append(point)
         if self.run is not None and done.best is point:
-            self.run.best(self.model, done.step)
+            with merged(self.model):
+                self.run.best(self.model, done.step)
         extras = {"others": point.extras} if point.extras else {}
         line = {"valid": point.valid, **extras, "train": point.train, "after": point.step, "minutes": point.minutes}
         self.log_line(line)
@@ -265,7 +267,9 @@ class Training:
         tensors = optimiser_tensors(self.model, self.learner.optimiser) | random_tensors(self.device) | carried
         if isinstance(self.stream, ResumableStream):
             tensors |= self.stream.saved_tensors()
-        self.run.save(self.model, self.history.step, state, tensors)
+        tensors |= adapter_tensors(self.model)
+        with merged(self.model):
+            self.run.save(self.model, self.history.step, state, tensors)
         now = monotonic()
         self.next_save = now + max(EVERY, (now - began) / SHARE)
 
@@ -289,6 +293,7 @@ class Training:
             )
         if crc32(run.folder / METRICS, state["metrics"]) != state["metrics_crc32"]:
             raise CheckpointError(f"{run.folder / METRICS} is damaged: its checksum is wrong. Restore the whole file")
+        restore_adapters(self.model, tensors)
         restore_optimiser(self.model, self.learner.optimiser, tensors)
         restore_random(self.device, tensors)
         self.history, self.smooth = history, state["smooth"]

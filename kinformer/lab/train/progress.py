@@ -55,6 +55,9 @@ class Status:
 class ProgressDisplay:
     """Base class of the displays of a training; it shows nothing."""
 
+    def note(self, text: str) -> None:
+        """Show a fact about the training before its first step, such as the number of trained weights."""
+
     def status(self, status: Status) -> None:
         """Show the status after a step."""
 
@@ -71,6 +74,10 @@ class LineDisplay(ProgressDisplay):
 
     def __init__(self, console: Console, name: str) -> None:
         self.console, self.name, self.next = console, name, 0.0
+
+    def note(self, text: str) -> None:
+        """Print the text as a line."""
+        self.console.print(f"{self.name}: {text}", soft_wrap=True, markup=False, highlight=False)
 
     def status(self, status: Status) -> None:
         """Print the status if the last line is ten seconds old, and at the end."""
@@ -98,6 +105,10 @@ class LiveDisplay(ProgressDisplay):
 
     def __init__(self, progress: Progress, task: TaskID, name: str) -> None:
         self.progress, self.task, self.name = progress, task, name
+
+    def note(self, text: str) -> None:
+        """Print the text as a line above the bar."""
+        self.progress.console.print(f"{self.name}: {text}", soft_wrap=True, markup=False, highlight=False)
 
     def status(self, status: Status) -> None:
         """Update the line."""

@@ -8,10 +8,14 @@ from kinformer.core.checks import check_at_least, check_finite_number, check_who
 from kinformer.core.keyword_hints import KeywordHints
 from kinformer.core.quote import quote
 from kinformer.core.training_recipe import Recipe, ScheduleName, noam_peak
+from kinformer.lab.train.lora import LoRA
 
 Precision = Literal["float32", "bf16"]
 LAST_SEED = 2**63 - 1  # largest seed that both NumPy and PyTorch accept
 FINE_TUNING = 5e-5  # learning rate of pretrained weights, the largest that Devlin et al. (2018) tried for BERT
+# learning rate of LoRA: ten times the rate of all weights, a factor that Schulman et al. (2025, "LoRA Without Regret")
+# found for most models and data
+ADAPTING = 10 * FINE_TUNING
 SAMPLE = 65_536  # most bytes of a split per measurement; the random error of bits per byte is about 1%
 
 
@@ -21,7 +25,8 @@ class Settings(KeywordHints):
 
     batch: windows or lanes (parallel pieces of one text) per step.
     length: tokens in each window or lane.
-    lr: the highest learning rate; by default the rate of the member's recipe; `fine_tuning` has another.
+    lr: the highest learning rate; by default the rate of the member's recipe; `fine_tuning` has another, and 5e-4 is
+        the default with `lora`.
     seed: seed of the windows and of all random numbers in training.
     decay: weight decay of AdamW, for matrices.
     clip: largest norm of the gradient. Parameters that only a penalty (an extra term of the loss) trains are clipped
@@ -41,6 +46,8 @@ class Settings(KeywordHints):
         the same for every measurement and model. The default is 65,536, or all validation data if it is smaller.
     measures: largest number of measurements. If valid_bytes is not given, there are fewer measurements, but at least
         one, to keep their time below about a quarter of the training's.
+    lora: low-rank adaptation: all weights stay frozen, and small changes of the attention matrices are trained and
+        then merged into them. `LoRA(rank=8)` has further fields; 8 is short for it.
     plan: a whole `Recipe` instead of the recipe of the member (named model).
     schedule, warmup, betas, eps: fields of `Recipe` (learning rate schedule, warm-up, Adam's betas and eps); by default
         the values of the member's recipe. With schedule="noam" and no lr the peak rate is the rate of the 2017
@@ -61,6 +68,7 @@ class Settings(KeywordHints):
     compile: bool = False
     measures: int = 6
     valid_bytes: int | None = None
+    lora: LoRA | int | None = None
     plan: Recipe | None = None
     schedule: ScheduleName | None = None
     warmup: float | int | None = None
@@ -93,6 +101,23 @@ class Settings(KeywordHints):
         check_whole_between("seed", self.seed, 0, LAST_SEED)
         if self.valid_bytes is not None:
             check_at_least("valid_bytes", self.valid_bytes, 2)
+        if self.lora is not None:
+            self._set_lora(self.lora)
+
+    def _set_lora(self, lora: LoRA | int) -> None:
+        """Set `lora` from a LoRA or its rank, and set the learning rate unless one is given."""
+        if isinstance(lora, int) and not isinstance(lora, bool):
+            lora = LoRA(lora)
+        if not isinstance(lora, LoRA):
+            raise ValueError(f"wrong lora: got {quote(lora)}, expected a rank such as 8, or LoRA(rank=8)")
+        object.__setattr__(self, "lora", lora)
+        if self.lr is None and self.plan is None and self.schedule != "noam":
+            object.__setattr__(self, "lr", ADAPTING)
+
+    @property
+    def adapters(self) -> LoRA | None:
+        """The field `lora` as a LoRA."""
+        return None if self.lora is None or isinstance(self.lora, int) else self.lora
 
     @property
     def sample_bytes(self) -> int:

@@ -16,7 +16,7 @@ from kinformer.lab.data.support.fingerprint import PREFIX, hashed_name
 from kinformer.lab.data.support.spec_options import options_of
 from kinformer.lab.train.settings import Settings
 
-KEPT = ("batch", "length", "seed", "decay", "clip", "accumulate", "precision")
+KEPT = ("batch", "length", "seed", "decay", "clip", "accumulate", "precision", "lora")
 DEFAULTS: dict[str, Any] = json.loads(json.dumps({name: getattr(Settings(), name) for name in KEPT} | asdict(Recipe())))
 LOOKED_AT, BLOCKS = 4096, 64  # numbers per block, and number of blocks, in a sampled fingerprint
 
@@ -42,7 +42,7 @@ def start_record(model: Model, data: Any, settings: Settings) -> dict[str, Any]:
         "bytes": fingerprint(data),
         "drawing": dict(data.draw_settings) if isinstance(data, Data) else {},
         "keywords": record.keywords | {f"change {n}": list(change) for n, change in enumerate(record.changes)},
-        "settings": {name: getattr(settings, name) for name in KEPT} | asdict(settings.recipe(model)),
+        "settings": {name: asdict(settings)[name] for name in KEPT} | asdict(settings.recipe(model)),
     }
     return json.loads(json.dumps(settled))
 

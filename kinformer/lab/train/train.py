@@ -14,10 +14,12 @@ from kinformer.lab.data.support.data_tokenizer import ids_tokenizer
 from kinformer.lab.data.support.model_batch import TOKEN_KINDS
 from kinformer.lab.train.activation_checkpointing import checkpointed
 from kinformer.lab.train.budget import Budget
-from kinformer.lab.train.distributed import SINGLE_PROCESS, SingleProcess
+from kinformer.lab.train.distributed import SINGLE_PROCESS, ShardedGroup, SingleProcess
 from kinformer.lab.train.folder_lock import LOCKS, lock_folder
 from kinformer.lab.train.history import History
 from kinformer.lab.train.loop import MetricsCallback, Training, seeded
+from kinformer.lab.train.lora import LoRAPlan
+from kinformer.lab.train.lora_adapters import adapted
 from kinformer.lab.train.micro_batches import warn_across_rows
 from kinformer.lab.train.progress import ProgressDisplay
 from kinformer.lab.train.reads_ahead import warn_ahead
@@ -26,6 +28,7 @@ from kinformer.lab.train.settings import Settings
 from kinformer.lab.train.start_record import refuse_others
 from kinformer.lab.train.startup_decisions import Decisions, saved_decisions
 from kinformer.lab.train.training_interrupt import catch_signals
+from kinformer.lab.train.with_teacher import TaughtModel
 
 
 def train(
@@ -98,35 +101,48 @@ def _train(
     run = None if folder is None else group.run(folder)
     if run is None and resume:
         raise ValueError("resume=True continues the run in a folder: got folder=None. Give folder=FOLDER")
+    if settings.lora is not None and isinstance(group, ShardedGroup):
+        raise ValueError("LoRA keeps all weights in each process: got parallel='shard', expected parallel='ddp'")
     going_on = not group.reduce_max(not (resume and run is not None and run.step is not None))
     if run is not None and going_on:
         settings, decisions = _restore_run(run, model, data, settings)  # before the model is distributed over processes
-    training = Training(
-        model, data, budget, settings, run, show or ProgressDisplay(), on_metrics or _ignore_metrics, group, decisions
-    )
-    warn_ahead(model, training.decisions.reads_ahead)
-    warn_across_rows(model, settings.accumulate, group.size)
-    if isinstance(data, Data):
-        group.refuse_few(settings.batch, settings.accumulate)
-        _note_data(model, data, settings.length)
-    elif model.reads in TOKEN_KINDS:
-        model.tokenizer = ids_tokenizer(model, data.tokenizer)
-    if run is not None:
-        member_record(model)
-    if resume and not going_on:
-        has_files = folder is not None and any(path.name not in LOCKS for path in Path(folder).glob("*"))
-        content = "has no complete checkpoint to resume from" if has_files else "has no checkpoint yet"
-        warn(f"{folder} {content}: the training starts from the beginning")
-    recomputation = checkpointed(model) if settings.checkpointing else nullcontext()
-    with (
-        catch_signals(group.size > 1) as stopped,
-        seeded(settings.seed, training.device),
-        recomputation,
-        closing(training),
-    ):
-        training.restore() if going_on else training.begin()
-        training.go_on(stopped, until)
-    return training.history
+    with adapted(model, settings.adapters, settings.seed) as plan:
+        if plan is not None and show is not None and not group.rank:
+            show.note(str(plan))
+        training = Training(
+            model,
+            data,
+            budget,
+            settings,
+            run,
+            show or ProgressDisplay(),
+            on_metrics or _ignore_metrics,
+            group,
+            decisions,
+        )
+        warn_ahead(model, training.decisions.reads_ahead)
+        warn_across_rows(model, settings.accumulate, group.size)
+        if isinstance(data, Data):
+            group.refuse_few(settings.batch, settings.accumulate)
+            _note_data(model, data, settings.length)
+        elif model.reads in TOKEN_KINDS:
+            model.tokenizer = ids_tokenizer(model, data.tokenizer)
+        if run is not None:
+            member_record(model)
+        if resume and not going_on:
+            has_files = folder is not None and any(path.name not in LOCKS for path in Path(folder).glob("*"))
+            content = "has no complete checkpoint to resume from" if has_files else "has no checkpoint yet"
+            warn(f"{folder} {content}: the training starts from the beginning")
+        recomputation = checkpointed(model) if settings.checkpointing else nullcontext()
+        with (
+            catch_signals(group.size > 1) as stopped,
+            seeded(settings.seed, training.device),
+            recomputation,
+            closing(training),
+        ):
+            training.restore() if going_on else training.begin()
+            training.go_on(stopped, until)
+        return training.history
 
 
 def _restore_run(
@@ -138,6 +154,13 @@ def _restore_run(
     run.restore(model)
     model.columns = columns_of(run.folder)  # the weights were trained with these scales; they replace the model's
     return replace(settings, **state["measuring"]), saved_decisions(state)
+
+
+def _note_trained(model: Model, plan: LoRAPlan | None, show: ProgressDisplay) -> None:
+    """Show what the training trains, if that is not simply all weights by the loss of the model."""
+    losses = model.describe_losses() if isinstance(model, TaughtModel) else []
+    for text in losses if plan is None else [str(plan), *losses]:
+        show.note(text)
 
 
 def _note_data(model: Model, data: Data, length: int) -> None:

@@ -14,7 +14,8 @@ class TunedLens(nn.Module, KeywordHints):
     z = norm(h), y = z + A z + b
 
     Choose it in `heads` of an `EarlyExit` whose layers stay as they were trained. A head that was trained on the last
-    layer reads the states of lower layers badly. With A = 0 and b = 0, its start, it is the norm: the logit lens. It costs d^2 products per token, or 2 d rank.
+    layer reads the states of lower layers badly. With A = 0 and b = 0, its start, it is the norm: the logit lens. It
+    costs d^2 products per token, or 2 d rank.
 
     d: width of a hidden state.
     norm: the model's last norm, which all exits may share; nn.Identity() without one.

@@ -36,7 +36,7 @@ class DelayedState(NamedTuple):
 class Delayed(Mechanism):
     """Linear attention in which a query reads only the keys that lie at least `by` tokens back.
 
-    y_i = sum_(j <= i - by) phi(q_i).phi(k_j) v_j / sum_(j <= i - by) phi(q_i).phi(k_j)
+    y_i = sum_(j <= i - by) phi(q_i).phi(k_j) v_j / sum_(j <= i - by) phi(q_i).phi(k_j), with j >= sinks
 
     Choose it as the far part of `Merged`, with a near part that reads the last `by` keys exactly. Together they read
     every key once. Do not use it by itself, because it cannot see recent tokens. The decoding state holds each token
@@ -44,16 +44,18 @@ class Delayed(Mechanism):
 
     linear: linear attention that reads the keys, such as `LinearAttention(FAVOR(64, 128))`.
     by: number of recent keys that a query leaves out, its own key included; at least 1.
+    sinks: number of first keys, at positions below it, that every query leaves out. Choose it if the near part reads
+        `Tokens(sinks)` exactly, as trained models need (attention sinks, Xiao et al., 2023, arXiv:2309.17453).
 
     Errors: as in `LinearAttention`.
 
     Source: no paper; the far field of `Merged`.
     """
 
-    def __init__(self, linear: LinearAttention, by: int):
+    def __init__(self, linear: LinearAttention, by: int, *, sinks: int = 0):
         super().__init__()
         self.linear = check_part("linear", linear, LinearAttention, "linear attention, such as LinearAttention(ELU())")
-        self.by = check_at_least("by", by, 1)
+        self.by, self.sinks = check_at_least("by", by, 1), check_at_least("sinks", sinks, 0)
 
     def key_extras(self, sizes: HeadSizes) -> Mapping[str, ExtraProjection]:
         return self.linear.key_extras(sizes)
@@ -74,6 +76,8 @@ class Delayed(Mechanism):
         keys = self.linear.check_keys(queries, keys, ctx)
         keys = Keys(keys.k, keys.v, keys.pos[:, :1], keys.extras)
         late, waiting = self._advance(_append(self._empty_state(keys) if state is None else state, keys), ctx)
+        if self.sinks:
+            late = late._replace(pos=torch.where(late.pos < self.sinks, -1, late.pos))
         out = self.linear(queries, late, None if state is None else state.body, ctx)
         return out if state is None else out._replace(state=_next_state(waiting, state, out.state))
 
@@ -127,4 +131,8 @@ def _gated() -> Delayed:
     return Delayed(LinearAttention(kf.ELU(), kf.GatedUpdate(), piece=4), 3)
 
 
-EXAMPLES = (_favor, _gated)
+def _without_sinks() -> Delayed:
+    return Delayed(LinearAttention(kf.Hedgehog(2, 8), piece=4), 2, sinks=3)
+
+
+EXAMPLES = (_favor, _gated, _without_sinks)

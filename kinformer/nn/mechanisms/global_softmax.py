@@ -26,6 +26,7 @@ from kinformer.nn.patterns.rows import Rows
 from kinformer.nn.patterns.shifted import Shifted
 from kinformer.nn.patterns.tail import TailRows
 
+__all__ = ["GlobalSoftmax"]
 NONE = Rows(0)
 Part = TypeVar("Part", Queries, Keys)
 
@@ -154,7 +155,7 @@ class GlobalSoftmax(Mechanism):
         super().__init__()
         self.pattern, self.rows = check_pattern("pattern", pattern), check_pattern("rows", rows)
         self.copied = check_flag("copied", copied)
-        self.near = _Near(pattern, rows, bias, scale=scale, dropout=dropout, impl=impl)
+        self.near = LocalSoftmax(pattern, rows, bias, scale=scale, dropout=dropout, impl=impl)
         self.wide = _Wide(rows, bias, scale=scale, dropout=dropout, impl=impl)
         self.wants = self.near.wants
 
@@ -225,8 +226,13 @@ class GlobalSoftmax(Mechanism):
         return ctx.memo.get(lambda: few_rows(wide, near, ctx.pos), "global queries", near, wide, ctx.pos)
 
 
-class _Near(Softmax):
-    """Read of all pairs that global queries do not read."""
+class LocalSoftmax(Softmax):
+    """Read of all pairs that global queries do not read.
+
+    pattern: keys that a local query reads.
+    rows: queries that are global in every row.
+    bias: bias that changes the scores.
+    """
 
     def __init__(self, pattern: Pattern, rows: Pattern, bias: Bias | None, **settings: Any):
         super().__init__(_without_rows(pattern, rows), bias, **settings)

@@ -56,4 +56,9 @@ def _near_and_far() -> Merged:
     return Merged(kf.Softmax(kf.Causal() & kf.Band(2)), kf.Delayed(kf.LinearAttention(kf.FAVOR(8, 16), piece=4), 3))
 
 
-EXAMPLES = (Example(_near_and_far),)
+def _sinks() -> Merged:
+    near = kf.Softmax(kf.Causal() & (kf.Band(2) | kf.Tokens(2)))
+    return Merged(near, kf.Delayed(kf.LinearAttention(kf.Hedgehog(2, 8), piece=4), 3, sinks=2))
+
+
+EXAMPLES = (Example(_near_and_far), Example(_sinks))

@@ -7,9 +7,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.core.checks import check_at_least, check_in_range, check_option
+from kinformer.core.checks import check_at_least, check_in_range, check_option, check_optional_part
+from kinformer.core.example import Example
 from kinformer.core.position import Rotation
+from kinformer.core.rotary_scaling import RotaryScaling
 from kinformer.nn.positions.sinusoidal import angular
+from kinformer.nn.scalings.llama3 import Llama3Scaling
+from kinformer.nn.scalings.ntk import NTKAware
+from kinformer.nn.scalings.pi import PositionInterpolation
+from kinformer.nn.scalings.yarn import YaRN
 
 Pairs = Literal["interleaved", "half"]
 
@@ -18,13 +24,14 @@ class Rotary(Rotation):
     """RoPE: rotation of pair n of a head's dimensions by the angle pos * base^(-2n/turned).
 
     Llama and GPT-J use it. It has no parameters and no fixed length, but at distances longer than in training a model
-    predicts worse.
+    predicts worse. A `scaling` such as `YaRN` makes a trained model read longer rows.
 
     head_dim: width of a query.
     base: number that sets the wavelengths; the longest is nearly 2 pi * base positions.
     pairs: dimensions of pair n: (2n, 2n+1) if "interleaved", as in the paper, or (n, n + turned/2) if "half", as in
         Llama and GPT-NeoX.
     turned: number of dimensions that rotate, all by default; the others stay unchanged (partial rotary).
+    scaling: change of the frequencies for rows longer than in training, such as YaRN(4, 4096); None for none.
 
     Errors: ValueError if the number of rotated dimensions is odd or larger than head_dim.
 
@@ -32,7 +39,13 @@ class Rotary(Rotation):
     """
 
     def __init__(
-        self, head_dim: int, *, base: float = 10000.0, pairs: Pairs = "interleaved", turned: int | None = None
+        self,
+        head_dim: int,
+        *,
+        base: float = 10000.0,
+        pairs: Pairs = "interleaved",
+        turned: int | None = None,
+        scaling: RotaryScaling | None = None,
     ):
         super().__init__()
         self.head_dim = check_at_least("head_dim", head_dim, 1)
@@ -43,6 +56,7 @@ class Rotary(Rotation):
                 f"head_dim={head_dim}"
             )
         self.base, self.pairs = check_in_range("base", base, 1, math.inf), check_option("pairs", pairs, Pairs)
+        self.scaling = check_optional_part("scaling", scaling, RotaryScaling, "a scaling, such as YaRN(4, 4096)")
 
     def forward(self, x: Float[Tensor, "B H T K"], pos: Int[Tensor, "B T"]) -> Float[Tensor, "B H T K"]:
         if x.shape[-1] != self.head_dim:
@@ -53,8 +67,11 @@ class Rotary(Rotation):
         # angles of far positions need more digits than bfloat16 has
         dtype = torch.promote_types(x.dtype, torch.float32)
         turns = angular(self.turned, dtype, x.device, self.base)
+        turns = turns if self.scaling is None else self.scaling.scale(turns, self.base)
         angle = pos[:, None, :, None].to(dtype) * turns  # [B 1 T turned/2]
         cos, sin = angle.cos(), angle.sin()
+        if self.scaling is not None and self.scaling.attention_scaling != 1:
+            cos, sin = cos * self.scaling.attention_scaling, sin * self.scaling.attention_scaling
         turned, rest = x[..., : self.turned].to(dtype), x[..., self.turned :]
         if self.pairs == "half":
             a, b = turned.chunk(2, -1)
@@ -65,4 +82,15 @@ class Rotary(Rotation):
         return torch.cat([y.to(x.dtype), rest], -1)
 
 
-EXAMPLES = (lambda: Rotary(8), lambda: Rotary(8, pairs="half", turned=4))
+EXAMPLES = (
+    lambda: Rotary(8),
+    lambda: Rotary(8, pairs="half", turned=4),
+    lambda: Rotary(8, scaling=PositionInterpolation(4)),
+    lambda: Rotary(8, scaling=NTKAware(4)),
+    lambda: Rotary(8, scaling=YaRN(4, 400, attention_factor=1.0)),
+    lambda: Rotary(8, scaling=Llama3Scaling(8, length=400)),
+    Example(
+        lambda: Rotary(8, scaling=YaRN(4, 400)),
+        breaks={"rotation": "YaRN multiplies queries and keys by 0.1 ln(factor) + 1, so that attention gets sharper"},
+    ),
+)

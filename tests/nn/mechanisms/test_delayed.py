@@ -14,15 +14,15 @@ pytestmark = pytest.mark.usefixtures("float64")
 B, T, BY = 2, 11, 3
 
 
-def check(mechanism: Mechanism, groups: int) -> None:
-    """y_i = sum over j <= i - by of phi(q_i).phi(k_j) v_j, divided by the sum of these weights; 0 before any key."""
+def check(mechanism: Mechanism, groups: int, sinks: int = 0) -> None:
+    """y_i = sum over sinks <= j <= i - by of phi(q_i).phi(k_j) v_j over the sum of these weights; 0 before any key."""
     heads = random_heads(groups=groups)
     q, k = F.elu(heads.q) + 1, F.elu(heads.k) + 1
     y = run(mechanism, heads).y.y
     for b, h in ((b, h) for b in range(2) for h in range(2)):
         g, tokens = h * groups // 2, real_tokens(b)
         for n, i in enumerate(tokens):
-            keys = tokens[: max(n - BY + 1, 0)]
+            keys = tokens[sinks : max(n - BY + 1, 0)]
             weights = [q[b, h, i] @ k[b, g, j] for j in keys]
             total = sum(weight * heads.v[b, g, j] for weight, j in zip(weights, keys, strict=True))
             close(y[b, h, i], total / sum(weights) if keys else torch.zeros(3))
@@ -31,6 +31,17 @@ def check(mechanism: Mechanism, groups: int) -> None:
 @pytest.mark.parametrize("groups", [1, 2])
 def test_a_query_reads_the_keys_that_lie_at_least_so_far_back(groups: int) -> None:
     check(kf.Delayed(kf.LinearAttention(kf.ELU(), piece=4), BY), groups)
+
+
+@pytest.mark.parametrize("sinks", [1, 2, 5, 20])
+def test_no_query_reads_the_sinks(sinks: int) -> None:
+    check(kf.Delayed(kf.LinearAttention(kf.ELU(), piece=4), BY, sinks=sinks), 1, sinks)
+
+
+def test_a_sink_more_or_less_is_noticed() -> None:
+    for wrong in (1, 3):
+        with pytest.raises(AssertionError):
+            check(kf.Delayed(kf.LinearAttention(kf.ELU(), piece=4), BY, sinks=wrong), 2, 2)
 
 
 @pytest.mark.parametrize("by", [BY - 1, BY + 1])

@@ -1,0 +1,145 @@
+"""LoRA: the settings of a low-rank adaptation of trained weights, and its plan for a model."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Literal, NamedTuple, get_args
+
+from torch import nn
+
+from kinformer.core.checks import check_finite_number, check_whole_number
+from kinformer.core.did_you_mean import suggest_names
+from kinformer.core.keyword_hints import KeywordHints
+from kinformer.core.layer import Layer
+from kinformer.core.quote import quote
+from kinformer.nn.attention import Attention
+from kinformer.nn.projections.qkv import QKV
+
+AdaptedLayers = Literal["attention", "all"]
+
+
+@dataclass(frozen=True)
+class LoRA(KeywordHints):
+    """Low-rank adaptation: trained weights stay frozen, and a small change of some of them is learned.
+
+        W + (alpha / rank) B A
+
+    Choose it to adapt a pretrained or converted model on a small machine: gradients and the optimiser's numbers exist
+    only for A and B, often less than 1% of all weights. Choose full fine-tuning, without LoRA, to teach a model much
+    that is new. B starts at 0, so the first step computes exactly the model that it starts from. At the end, and in
+    every saved model, the changes are merged into the weights, so the result is a plain model.
+
+    rank: the rank of each change; queries, keys and values have a change each, also if one matrix stacks them.
+    alpha: sets the size of the change; 2 * rank by default, so that it does not depend on the rank.
+    layers: the adapted linear maps. "attention": queries, keys, values and outputs of attention. "all": every linear
+        map of the layers, with feed-forward layers. Maps that share their matrix with another module, such as
+        tied heads, are not adapted.
+    train: names of parameters that are trained in full instead, such as new parts of a converted model. `*` in a name
+        stands for any text, as in "*.feature_map.*".
+
+    Errors: ValueError if a number is out of range.
+
+    Source: Hu et al., 2021, arXiv:2106.09685. Zhang et al., 2024, arXiv:2410.10254, adapt converted models by rank 8
+    and alpha 16 on queries, keys, values and outputs.
+    """
+
+    rank: int
+    alpha: float | None = None
+    layers: AdaptedLayers = "attention"
+    train: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if check_whole_number("rank", self.rank) < 1:
+            raise ValueError(f"wrong rank: got {self.rank}, expected at least 1")
+        if self.alpha is None:
+            object.__setattr__(self, "alpha", 2.0 * self.rank)
+        alpha = check_finite_number("alpha", self.alpha)
+        if alpha <= 0:
+            raise ValueError(f"wrong alpha: got {self.alpha}, expected a number above 0")
+        object.__setattr__(self, "alpha", float(alpha))
+        if self.layers not in get_args(AdaptedLayers):
+            raise ValueError(f"wrong layers: got {quote(self.layers)}, expected {' or '.join(get_args(AdaptedLayers))}")
+        if isinstance(self.train, str) or not all(isinstance(name, str) for name in self.train):
+            raise ValueError(f"wrong train: got {quote(self.train)}, expected a tuple of names of parameters")
+        object.__setattr__(self, "train", tuple(self.train))
+
+    @property
+    def scale(self) -> float:
+        """The factor of B A."""
+        assert self.alpha is not None
+        return self.alpha / self.rank
+
+    def plan(self, model: nn.Module) -> "LoRAPlan":
+        """Return the matrices that are adapted and the parameters that are trained in full.
+
+        model: the model, without adapters.
+
+        Errors: ValueError if a name in `train` belongs to no parameter, or if there is nothing to adapt.
+        """
+        parameters = dict(model.named_parameters())
+        whole = {name: p for name, p in parameters.items() if any(fnmatchcase(name, text) for text in self.train)}
+        for text in self.train:
+            if not any(fnmatchcase(name, text) for name in whole):
+                raise ValueError(f"train={quote(text)} is the name of no parameter{suggest_names(text, parameters)}")
+        holders = Counter(id(p) for part in model.modules() for p in part.parameters(recurse=False))
+        skipped = {id(p) for p in whole.values()}
+        linears = {
+            name: part
+            for name, part in _candidates(model, self.layers).items()
+            if holders[id(part.weight)] == 1 and id(part.weight) not in skipped
+        }
+        if not linears:
+            place = "its attention layers" if self.layers == "attention" else "its layers"
+            raise ValueError(
+                f"LoRA has nothing to adapt: got a model without linear maps in {place}, expected one. Leave out lora"
+            )
+        stacked = {part.qkv: tuple(part.widths) for part in model.modules() if isinstance(part, QKV)}
+        widths = {name: stacked.get(part, (part.out_features,)) for name, part in linears.items()}
+        return LoRAPlan(self.rank, linears, widths, whole, sum(p.numel() for p in parameters.values()))
+
+
+def _candidates(model: nn.Module, layers: AdaptedLayers) -> dict[str, nn.Linear]:
+    """Return the plain linear maps of attention, or of all layers, by name."""
+    kind = Attention if layers == "attention" else Layer
+    found: dict[str, nn.Linear] = {}
+    for name, part in model.named_modules():
+        if isinstance(part, kind):
+            for inner, linear in part.named_modules(prefix=name):
+                mechanism = f"{name}.mechanism." if isinstance(part, Attention) else None
+                if type(linear) is nn.Linear and not (mechanism and inner.startswith(mechanism)):
+                    found.setdefault(inner, linear)
+    return found
+
+
+class LoRAPlan(NamedTuple):
+    """The matrices of a model that LoRA adapts.
+
+    rank: rank of the changes.
+    linears: the adapted linear maps by name.
+    widths: the numbers of rows of the maps that each of them stacks, by name.
+    whole: the parameters that are trained in full, by name.
+    size: number of all weights of the model.
+    """
+
+    rank: int
+    linears: Mapping[str, nn.Linear]
+    widths: Mapping[str, tuple[int, ...]]
+    whole: Mapping[str, nn.Parameter]
+    size: int
+
+    @property
+    def trained(self) -> int:
+        """The number of trained weights."""
+        changes = sum(
+            self.rank * (len(self.widths[name]) * linear.in_features + linear.out_features)
+            for name, linear in self.linears.items()
+        )
+        return changes + sum(p.numel() for p in self.whole.values())
+
+    def __str__(self) -> str:
+        whole = f" and {len(self.whole)} whole parameters" if self.whole else ""
+        return (
+            f"LoRA of rank {self.rank} trains {self.trained:,} weights ({self.trained / self.size:.2%} of the model's "
+            f"{self.size:,}): changes of {len(self.linears)} matrices{whole}"
+        )

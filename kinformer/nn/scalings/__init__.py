@@ -1,0 +1,1 @@
+"""Scalings of rotary positions for longer rows; the laws test them inside `Rotary`."""
