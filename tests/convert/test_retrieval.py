@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 import kinformer as kf
+from kinformer.checkpoint.tokenizer import NO_SPECIAL
+from kinformer.checkpoint.unknown_tokenizer import UnknownTokenizer
 from kinformer.lab.data.text import TextData
 from kinformer.lab.datastore.build_retrieval import build_retrieval
 from kinformer.models.support.retrieval_lm import RetrievalLM
@@ -133,3 +135,16 @@ def test_other_models_are_refused() -> None:
     for model in (kf.calm(d=16, depth=3, heads=2, vocab=VOCAB), kf.bert(d=16, depth=2, heads=2, vocab=VOCAB)):
         with pytest.raises(ValueError, match="cannot give a datastore to this"):
             kf.convert(model, "retrieval")
+
+
+def test_the_facts_of_the_training_reach_the_loaded_model_inside(tmp_path: Path) -> None:
+    """The datastore belongs to a tokenizer, which a folder names once."""
+    model = source()
+    model.tokenizer = UnknownTokenizer(NO_SPECIAL)
+    model.trained_on = "phrases"
+    built = build_retrieval(model, data(), tmp_path / "run")
+    loaded = kf.load(tmp_path / "run")
+    assert loaded.model.tokenizer.sha256 == model.tokenizer.sha256
+    assert (loaded.model.trained_length, loaded.model.trained_on) == (16, "phrases")
+    tokens = text(20)[None]
+    assert torch.equal(loaded.logits(tokens).y, built.logits(tokens).y)

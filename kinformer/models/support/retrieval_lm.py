@@ -55,6 +55,8 @@ class RetrievalLM(NearestNeighbourLM):
 
     def open_files(self) -> None:
         """Open the datastore; ValueError, in one line, if it is missing or belongs to another model."""
+        for name in ("tokenizer", "foreign_ends", "trained_length", "trained_on", "headless", "labels"):
+            setattr(self.model, name, getattr(self, name))  # a loaded folder gives these facts to the outer model only
         if self.datastore is None:
             return
         place = self._own_place(self.folder) if self.datastore == OWN else Path(self.datastore)
