@@ -30,8 +30,8 @@ class MemorizingConversion(Conversion):
     trained.
 
     In a memory layer one softmax runs over the window, the first tokens, and the k keys before the window with the
-    highest scores. The scores equal the scores of the source, and no key counts twice. The layer is therefore the source's
-    own attention without its smallest far weights, and equal to it in rows with up to k far keys. The mechanism is
+    highest scores. The scores are the source's, and no key counts twice. The layer is therefore the source's own
+    attention without its smallest far weights, and equal to it in rows with up to k far keys. The mechanism is
     `Merged(Softmax(near), TopK(far, k))`. The paper's layer (`Retrieval`) instead scales queries and keys to length 1
     and starts with a gate of 1/2, which a trained model has not learned. Its section 4.4 shows that a pretrained model
     learns to use a memory in few steps; training afterwards sends gradients through the retrieved keys.
