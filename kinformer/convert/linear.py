@@ -1,4 +1,4 @@
-"""The conversion `linear`: exact attention in a window and to sinks, and linear attention to all keys between."""
+"""The conversion `linear`: exact attention to near keys, and linear attention to all others."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
