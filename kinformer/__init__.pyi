@@ -11,6 +11,7 @@ from kinformer.convert.exits import ExitsConversion as ExitsConversion
 from kinformer.convert.heads import HeadsConversion as HeadsConversion
 from kinformer.convert.linear import LinearConversion as LinearConversion
 from kinformer.convert.longformer import LongformerConversion as LongformerConversion
+from kinformer.convert.member import MemberConversion as MemberConversion
 from kinformer.convert.memorizing import MemorizingConversion as MemorizingConversion
 from kinformer.convert.memory import MemoryConversion as MemoryConversion
 from kinformer.convert.pattern import PatternConversion as PatternConversion

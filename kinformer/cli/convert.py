@@ -1,16 +1,26 @@
 """The command `kinformer convert`: give a trained model another mechanism."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from kinformer.cli import options
-from kinformer.cli.errors import print_warnings
+from kinformer.cli.errors import print_warnings, refuse_useless
 from kinformer.cli.support import option_checks
+from kinformer.cli.support.lora_option import parse_lora
 from kinformer.lab.errors import FAILED, UserError, from_user
 
+ADAPTATION = ("full", "lora", "teach", "batch", "length", "lr", "precision", "checkpointing")
 SECONDS = 60.0  # for measuring the speed of long rows
+
+
+def _settings(ctx: typer.Context, full: bool, lora: Any) -> Any:
+    """Return the settings of the adaptation."""
+    from kinformer.lab.conversion.adaptation import ADAPTERS, adaptation_settings
+
+    named = {name: ctx.params[name] for name in ("batch", "length", "lr", "precision", "checkpointing", "seed")}
+    return adaptation_settings(None if full else lora or ADAPTERS, **named)
 
 
 def _check_data(spec: str | None) -> str | None:
@@ -46,12 +56,38 @@ def convert(
     ] = None,
     valid: options.Valid = None,
     out: Annotated[Path | None, typer.Option(callback=_check_out, help=options.OUT)] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="Minutes of adaptation after the conversion: training beside the source.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Steps of adaptation, in place of --minutes.")] = None,
+    full: Annotated[
+        bool, options.flag("full", "Adapt all weights, in place of low-rank changes (LoRA) of the attention.")
+    ] = False,
+    lora: Annotated[
+        Any,
+        typer.Option(
+            parser=parse_lora,
+            metavar="rank=R",
+            help="Low-rank adaptation: rank=8, with alpha=, layers=all and train=NAME after commas; default: rank=8.",
+        ),
+    ] = None,
+    teach: Annotated[
+        float, typer.Option(help="Weight of the loss that compares predictions with the source's; 0: none.", min=0)
+    ] = 1.0,
+    batch: Annotated[int, options.count("Rows in each batch of the adaptation.")] = 1,
+    length: Annotated[int, options.count("Tokens in each row of the adaptation.")] = 512,
+    lr: options.Rate = None,
+    precision: options.Precision = options.PRECISION,
+    checkpointing: Annotated[
+        bool, options.flag("checkpointing", "Recompute blocks in the backward pass: less memory, a third more time.")
+    ] = False,
     seconds: Annotated[
         float, typer.Option(help="Time for measuring the speed on long rows, for each model; 0: none.", min=0)
     ] = SECONDS,
     seed: options.Seed = options.SEED,
     dry_run: Annotated[bool, options.flag("dry-run", "Print the plan only; nothing is computed or written.")] = False,
     overwrite: options.Overwrite = False,
+    resume: options.Resume = False,
     as_json: options.Json = False,
 ) -> None:
     """Give a trained model another mechanism, and keep its trained weights.
@@ -65,6 +101,8 @@ def convert(
         # Measured before and after on a text
         kinformer convert runs/llama --to window window=64 keep=1 --data text=stdlib \\
             --out runs/short
+        # Fewer heads of keys and values, adapted for 10 minutes beside the source
+        kinformer convert HF_FOLDER --to mqa --data text=PATH --minutes 10 --out runs/mqa
 
     The model is a run of kinformer, a folder of transformers, a .gguf file or hf:ORG/NAME. The result in --out is a run
     that every command reads. report.html there shows the plan, the measurements and the costs. conversion.json has the
@@ -76,14 +114,22 @@ def convert(
     if out is None and not dry_run:
         raise UserError("give --out FOLDER for the converted model, or --dry-run to see only the plan")
     # imported here, so that --help and early errors do not wait for torch or rich
-    from kinformer.cli.support.conversion import convert_into, print_plan
+    from kinformer.cli.support.conversion import ConversionJob, print_plan
     from kinformer.cli.support.load_model import load_model
 
+    if minutes is None and steps is None:
+        refuse_useless(ctx, "without --minutes or --steps", *ADAPTATION, "resume")
+    if full:
+        refuse_useless(ctx, "with --full", "lora")
     if out is not None:
-        option_checks.refuse_model(out, overwrite, False)
+        option_checks.refuse_model(out, overwrite, resume)
     model = load_model(folder, None, "cpu")
     with from_user(ValueError, TypeError, LookupError), from_user(OSError, code=FAILED), print_warnings():
         if dry_run or out is None:
             print_plan(model, to, tuple(words or ()), as_json)
             return
-        convert_into(model, to, tuple(words or ()), data, valid, out, seconds, seed, as_json)
+        settings = _settings(ctx, full, lora)
+        job = ConversionJob(
+            to, tuple(words or ()), data, valid, out, minutes, steps, settings, teach, seconds, seed, resume
+        )
+        job.run(model, as_json)

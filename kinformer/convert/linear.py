@@ -28,6 +28,7 @@ from kinformer.nn.patterns.band import Band
 from kinformer.nn.patterns.tokens import Tokens
 
 Map = Literal["hedgehog", "favor"]
+NAMES: dict[str, Map] = {"hedgehog": "hedgehog", "lolcats": "hedgehog", "favor": "favor", "performer": "favor"}
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class LinearConversion(Conversion):
     """
 
     spellings: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
-        {"hedgehog": {"map": "hedgehog"}, "lolcats": {"map": "hedgehog"}, "favor": {"map": "favor"}}
+        {name: {"map": map} for name, map in NAMES.items()}
     )
 
     map: Map = "hedgehog"

@@ -1,6 +1,9 @@
 """The conversion `memorizing`: a window in all layers, and a few layers that also retrieve distant tokens."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 import torch
 
@@ -52,6 +55,8 @@ class MemorizingConversion(Conversion):
     Source: Wu et al., 2022, arXiv:2203.08913; the source's own scores and one softmax: Bertsch et al., 2023,
     arXiv:2305.01625.
     """
+
+    spellings: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({"memorizing_transformer": {}})
 
     layers: tuple[int, ...] = ()
     memory: int = 8192

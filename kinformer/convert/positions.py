@@ -90,8 +90,8 @@ class PositionsConversion(Conversion):
             return Promise(self._old_length(), f"the first {self._old_length():,} positions keep their vectors")
         if self.factor == 1:
             return Promise(torch.inf, "a factor of 1 changes no rotation")
-        change = "position is another vector" if self.kind == "learned" else "angle of the slow rotations is smaller"
-        return Promise(0, f"each {change}, so rows of every length have other outputs")
+        stays = "the first position keeps its vector" if self.kind == "learned" else "a single token has no distances"
+        return Promise(0 if model.own else 1, f"{stays}; longer rows have other outputs")
 
     def _with_slower_rotations(self, model: Model) -> Model:
         rotations = [part for part in model.modules() if isinstance(part, Rotary)]

@@ -384,6 +384,10 @@ def test_a_report_measures_source_and_conversion_on_rows_of_the_same_length(reci
     assert report.before == pytest.approx(report.after, rel=1e-12) and report.before > 1
 
 
+def test_no_decoding_is_measured_for_encoders() -> None:
+    assert kf.convert(tiny_bert(), "longformer", seconds=1.0).report.costs == {}
+
+
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize(
     ("source", "words"),

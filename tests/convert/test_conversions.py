@@ -2,7 +2,9 @@
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -51,6 +53,7 @@ def tiny_bert() -> Model:
 
 
 CASES = (
+    Case("topk_transformer", {"k": 3}, tiny_gpt),
     Case("pattern", {"pattern": "Band(9) | Tokens(2)"}, tiny_gpt),
     Case("Causal() & Band(20)", {}, tiny_llama),
     Case("Band(12)", {"keep": (1,)}, tiny_bert),
@@ -66,6 +69,13 @@ CASES = (
     Case("heads", {"key_heads": 4}, tiny_gpt),
     Case("heads", {"key_heads": 2, "merge": "svd"}, tiny_gpt),
     Case("gqa", {}, tiny_gpt),
+    Case("pi", {"factor": 2.0}, tiny_llama),
+    Case("ntk", {}, tiny_llama),
+    Case("yarn", {"length": 12}, tiny_llama),
+    Case("yarn", {"length": 12, "factor": 1.0}, tiny_llama),
+    Case("learned", {"length": 20}, tiny_gpt),
+    Case("learned", {"length": 20, "how": "tiled"}, tiny_gpt),
+    Case("learned", {"length": 20, "how": "tiled"}, tiny_bert),
     Case("longformer", {"window": (20, 31), "marked": 1}, tiny_bert),
     Case("longformer", {}, tiny_bert),
     Case("bigbird", {"block": 4, "full_up_to": 0, "draw": "row"}, tiny_bert),
@@ -108,8 +118,17 @@ each_case = pytest.mark.parametrize("case", CASES, ids=list(names()))
 
 
 def test_every_recipe_has_a_case() -> None:
-    tested = {type(find_conversion(case.what, case.options)) for case in CASES}
+    tested: set[type] = {type(find_conversion(case.what, case.options)) for case in CASES}
     assert tested >= set(conversions().values())
+
+
+def test_the_table_in_the_docs_lists_every_spelling() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "convert.md").read_text("utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)` \|([^|]*)\|", page, re.MULTILINE))
+    assert set(rows) == set(conversions())
+    for name, recipe in conversions().items():
+        spelled = set(re.findall(r"`(\w+)`", rows[name]))
+        assert spelled == set(recipe.spellings), name
 
 
 @each_case

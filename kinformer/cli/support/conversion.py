@@ -4,27 +4,26 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
-from kinformer.bridge.save import save
-from kinformer.checkpoint.atomic_files import write
 from kinformer.cli.options import WIDTH
 from kinformer.cli.support.console import plain_console
 from kinformer.cli.support.progress_bar import progress
-from kinformer.cli.support.run_folder import claimed_folder, make_folder
+from kinformer.cli.support.run_folder import make_folder
 from kinformer.cli.support.table_as_text import warn_of_table
-from kinformer.convert.support.conversion_plan import ConversionPlan, PlannedConversion, find_conversion, find_recipe
+from kinformer.convert.support.conversion_plan import ConversionPlan, PlannedConversion, find_conversion, options_source
 from kinformer.core.keywords import parse_keywords
 from kinformer.core.model import display_name
 from kinformer.lab.conversion.conversion_report import ConversionReport
 from kinformer.lab.conversion.convert import convert
 from kinformer.lab.data.resolve import resolve
+from kinformer.lab.train.progress import ProgressDisplay, Status
+from kinformer.lab.train.settings import Settings
 from kinformer.pages.conversion_report import PAGE, cost_cells, save_conversion_report
-
-RECORD = "conversion.json"
 
 
 def options_of(what: str, words: Sequence[str]) -> dict[str, Any]:
@@ -35,7 +34,7 @@ def options_of(what: str, words: Sequence[str]) -> dict[str, Any]:
 
     Errors: ValueError for an unknown conversion; TypeError, in one line, for an unknown option or a wrong value.
     """
-    return parse_keywords(find_recipe(what)[0], words)
+    return parse_keywords(options_source(what), words)
 
 
 def print_plan(model: Any, what: str, words: Sequence[str], as_json: bool) -> None:
@@ -73,71 +72,107 @@ def _write_table(cells: Sequence[Sequence[str]], file: Any) -> None:
     console.print(table)
 
 
-def convert_into(
-    model: Any,
-    what: str,
-    words: Sequence[str],
-    data: str | None,
-    valid: str | None,
-    out: Path,
-    seconds: float,
-    seed: int,
-    as_json: bool,
-) -> None:
-    """Convert a model, save it in a folder with its report, and print the results.
+@dataclass(frozen=True)
+class ConversionJob:
+    """A conversion as a command line gives it.
 
-    model: the trained model.
     what: the conversion.
     words: its options.
-    data, valid: text for matching and measuring, as the user writes it, and its validation file; or None.
-    out: the folder.
+    data, valid: text for matching, adapting and measuring, and its validation file, as the user writes them; or None.
+    out: the folder of the converted model.
+    minutes, steps: length of the adaptation; both None for none.
+    settings: settings of the adaptation; None for the default.
+    teach: weight of the loss that compares predictions with the source's.
     seconds: time for measuring long rows, for each of the two models.
     seed: seed of the rows for matching.
-    as_json: True prints JSON on stdout; the plan then goes to stderr.
+    resume: continue the adaptation in the folder.
     """
-    options, file = options_of(what, words), sys.stderr if as_json else sys.stdout
-    if data is not None:
-        warn_of_table(resolve(data))
-    make_folder(out)
-    with claimed_folder(out), stage_progress() as show:
-        converted = convert(
-            model,
-            what,
-            data=data,
-            valid=valid,
-            seconds=seconds,
-            seed=seed,
-            progress=show,
-            on_plan=lambda plan: _write_plan(plan, file),
-            **options,
-        )
-        report: ConversionReport = converted.report
-        save(converted, out)
-        write(out / RECORD, f"{json.dumps(report.to_json(), indent=2)}\n".encode())
-        save_conversion_report(report, out)
-    if as_json:
-        print(json.dumps(report.to_json(), indent=2))
-        return
+
+    what: str
+    words: Sequence[str]
+    data: str | None
+    valid: str | None
+    out: Path
+    minutes: float | None
+    steps: int | None
+    settings: Settings | None
+    teach: float
+    seconds: float
+    seed: int
+    resume: bool
+
+    def run(self, model: Any, as_json: bool) -> None:
+        """Convert a model, save it in the folder with its report, and print the results.
+
+        model: the trained model.
+        as_json: True prints JSON on stdout; the plan then goes to stderr.
+        """
+        options, file = options_of(self.what, self.words), sys.stderr if as_json else sys.stdout
+        if self.data is not None:
+            warn_of_table(resolve(self.data))
+        make_folder(self.out)
+        with stage_progress() as show:
+            converted = convert(
+                model,
+                self.what,
+                data=self.data,
+                valid=self.valid,
+                minutes=self.minutes,
+                steps=self.steps,
+                settings=self.settings,
+                teach=self.teach,
+                out=self.out,
+                resume=self.resume,
+                seconds=self.seconds,
+                seed=self.seed,
+                progress=show,
+                show=StageDisplay(show),
+                on_plan=lambda plan: _write_plan(plan, file),
+                **options,
+            )
+            report: ConversionReport = converted.report
+            save_conversion_report(report, self.out)
+        if as_json:
+            print(json.dumps(report.to_json(), indent=2))
+        else:
+            _write_results(report, self.out, file)
+
+
+def _write_results(report: ConversionReport, out: Path, file: Any) -> None:
     if report.stages:
-        print(f"\n{report.metric} on {report.data}")
+        print(f"\n{report.metric} on {report.data}", file=file)
         _write_table(report.quality_cells(), file)
     for name, costs in report.costs.items():
-        print(f"\n{name}, reading a long row")
+        print(f"\n{name}, reading a long row", file=file)
         _write_table(cost_cells(costs), file)
-    print(f"\nsaved in {out}; {out / PAGE} shows all of it")
+    print(f"\nsaved in {out}; {out / PAGE} shows all of it", file=file)
+
+
+class StageDisplay(ProgressDisplay):
+    """Progress of the adaptation, shown as a stage of the conversion.
+
+    show: callback of `stage_progress`.
+    """
+
+    def __init__(self, show: Callable[..., None]) -> None:
+        self.show = show
+
+    def status(self, status: Status) -> None:
+        """Show the step and the loss."""
+        self.show("adapt", min(status.spent, 1.0), f"step {status.step:,}, loss {status.train:.3f}")
 
 
 @contextmanager
-def stage_progress() -> Iterator[Callable[[str, float], None]]:
-    """Return a callback that shows a stage and its finished fraction on stderr."""
+def stage_progress() -> Iterator[Callable[..., None]]:
+    """Return a callback that shows a stage, its finished fraction and a note on stderr."""
     with ExitStack() as stack:
         current, listener = "", None
 
-        def show(stage: str, fraction: float) -> None:
+        def show(stage: str, fraction: float, note: str = "") -> None:
             nonlocal current, listener
             if stage != current or listener is None:
                 stack.close()
                 current, listener = stage, stack.enter_context(progress(stage, 100, "%"))
-            listener(round(100 * fraction))
+            listener(round(100 * fraction), note)
 
         yield show

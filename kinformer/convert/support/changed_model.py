@@ -112,7 +112,8 @@ def copy_facts(model: Model, other: M) -> M:
         setattr(other, name, getattr(model, name))
     if "metric" in vars(model):  # a task may override the metric of the class
         other.metric = model.metric
-    return other.to(next(model.parameters()).dtype).train(model.training)
+    like = next(model.parameters())
+    return other.to(like.device, like.dtype).train(model.training)
 
 
 def record_change(model: M, conversion: Conversion) -> M:

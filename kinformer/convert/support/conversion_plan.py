@@ -3,7 +3,7 @@
 import copy
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,7 +13,8 @@ from torch import Tensor
 from kinformer.convert.support.changed_model import conversions
 from kinformer.core.conversion import Conversion, Promise, WeightSource
 from kinformer.core.did_you_mean import suggest_names
-from kinformer.core.keywords import check_keywords
+from kinformer.core.discover import members
+from kinformer.core.keywords import as_texts, check_keywords
 from kinformer.core.model import Model
 from kinformer.core.quote import quote
 
@@ -68,7 +69,8 @@ class ConversionPlan(NamedTuple):
 def find_recipe(what: str) -> tuple[type[Conversion], dict[str, Any]]:
     """Return the recipe that a text names, and the options that the text stands for.
 
-    what: a recipe, one of its spellings, or a pattern expression, such as "heads", "yarn" or "Causal() & Band(255)".
+    what: a recipe, one of its spellings, a member, or a pattern expression, such as "heads", "yarn", "linformer" or
+        "Causal() & Band(255)". A recipe precedes a member of the same name.
 
     Errors: ValueError for an unknown name, with the nearest one.
     """
@@ -80,8 +82,10 @@ def find_recipe(what: str) -> tuple[type[Conversion], dict[str, Any]]:
     }
     spelled |= {name: (recipe, {}) for name, recipe in recipes.items()}
     name = what.replace("-", "_")
+    if name not in spelled and name in members():
+        return recipes["member"], {"member": name}
     if name not in spelled:
-        near = suggest_names(what, spelled, "; `kinformer list convert` lists them")
+        near = suggest_names(what, {*spelled, *members()}, "; `kinformer list convert` lists them")
         raise ValueError(f"there is no conversion to {quote(what)}{near}")
     return spelled[name]
 
@@ -95,8 +99,19 @@ def find_conversion(what: str, options: Mapping[str, Any]) -> Conversion:
     Errors: ValueError for an unknown name, with the nearest one; TypeError for wrong options.
     """
     recipe, preset = find_recipe(what)
-    check_keywords(recipe, options)
+    check_keywords(options_source(what), options)
+    if "member" in preset:
+        options = {"keywords": tuple(as_texts(options))}
     return recipe(**{**preset, **options})
+
+
+def options_source(what: str) -> Callable[..., Any]:
+    """Return the function or class whose keywords are the options of a conversion: its recipe, or the new member.
+
+    what: the text, as in `find_recipe`.
+    """
+    recipe, preset = find_recipe(what)
+    return members()[preset["member"]] if "member" in preset else recipe
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,18 @@
 """ConversionReport: the plan of a conversion, and the measurements before and after it."""
 
+import json
+import math
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
-from kinformer.convert.support.conversion_plan import ConversionPlan
+from kinformer.checkpoint.atomic_files import write
+from kinformer.convert.support.conversion_plan import ConversionPlan, TensorFate
+from kinformer.core.conversion import Promise
+from kinformer.core.from_json import from_json
 from kinformer.lab.conversion.reading_costs import ReadingCost
+
+RECORD = "conversion.json"
 
 
 @dataclass
@@ -62,10 +70,42 @@ class ConversionReport:
             ),
         ]
 
+    def save(self, folder: Path) -> None:
+        """Write conversion.json.
+
+        folder: the folder of the converted model.
+
+        Errors: OSError, in one line, if the file cannot be written.
+        """
+        write(folder / RECORD, f"{json.dumps(self.to_json(), indent=2)}\n".encode())
+
+    @classmethod
+    def load(cls, folder: Path) -> "ConversionReport":
+        """Return the report in a folder.
+
+        folder: the folder of the converted model.
+
+        Errors: ValueError, in one line, if there is none, or if it is damaged.
+        """
+        try:
+            record = from_json((folder / RECORD).read_bytes())
+            plan = record["plan"]
+            fates = tuple(TensorFate(**fate) for fate in plan["fates"])
+            length, reason = plan["promise"]["length"], plan["promise"]["reason"]
+            promise = Promise(math.inf if length is None else length, reason)
+            plan = ConversionPlan(**plan | {"promise": promise, "fates": fates})
+            costs = {name: [ReadingCost(**cost) for cost in costs] for name, costs in record["costs"].items()}
+            return cls(**record | {"plan": plan, "costs": costs})
+        except FileNotFoundError as error:
+            raise ValueError(f"{folder} holds no conversion: got no {RECORD}. Convert a model into it first") from error
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"{folder / RECORD} is damaged: {error}. Convert the model again") from error
+
     def to_json(self) -> dict[str, Any]:
         """Return the record as values of JSON, with named fields."""
+        length, reason = self.plan.promise
         plan = self.plan._asdict() | {
-            "promise": self.plan.promise._asdict(),
+            "promise": {"length": None if length == math.inf else length, "reason": reason},  # JSON has no infinity
             "fates": [fate._asdict() for fate in self.plan.fates],
         }
         costs = {name: [cost._asdict() for cost in costs] for name, costs in self.costs.items()}

@@ -1,18 +1,24 @@
 """convert: give a trained model another mechanism, and keep its trained weights."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from time import monotonic
 from typing import Any, cast
 
 from jaxtyping import Int
 from torch import Tensor
 
+from kinformer.checkpoint.checkpoint import load, save
+from kinformer.convert.retrieval import RetrievalConversion
 from kinformer.convert.support.conversion_plan import ConversionPlan, PlannedConversion, find_conversion
+from kinformer.core.mechanism import NoState
+from kinformer.core.missing_path import refuse_long_paths
 from kinformer.core.model import Model, display_name
 from kinformer.core.quote import quote
+from kinformer.lab.conversion.adaptation import VALID_BYTES, Adaptation
 from kinformer.lab.conversion.conversion_report import ConversionReport
 from kinformer.lab.conversion.layer_choice import layers_to_keep, losses_by_layer
 from kinformer.lab.conversion.reading_costs import reading_costs
@@ -21,24 +27,36 @@ from kinformer.lab.data.batches import device_of
 from kinformer.lab.data.data_fits_model import refuse_other_tokens
 from kinformer.lab.data.random_windows import RandomWindows
 from kinformer.lab.data.text import SERVES, TextData
+from kinformer.lab.datastore.build_retrieval import build_retrieval
+from kinformer.lab.train.budget import make_budget
 from kinformer.lab.train.evaluate import Measurement, evaluate
+from kinformer.lab.train.folder_lock import lock_folder
+from kinformer.lab.train.progress import ProgressDisplay
+from kinformer.lab.train.settings import Settings
 
 Progress = Callable[[str, float], None]
 LENGTH = 1024  # tokens of a row, at most the length of the model's training
 FIT_TOKENS = 8192  # tokens that new parts are matched on
 KEEP_TOKENS = 2048  # tokens on which each layer is measured
-VALID_BYTES = 16_384  # bytes of validation data in each measurement
 
 
+@refuse_long_paths()
 def convert(
     model: Model,
     what: str,
     *,
     data: Any = None,
     valid: Any = None,
+    minutes: float | None = None,
+    steps: int | None = None,
+    settings: Settings | None = None,
+    teach: float = 1.0,
+    out: str | Path | None = None,
+    resume: bool = False,
     seconds: float = 0.0,
     seed: int = 0,
     progress: Progress = lambda stage, fraction: None,
+    show: ProgressDisplay | None = None,
     on_plan: Callable[[ConversionPlan], None] = lambda plan: None,
     **options: Any,
 ) -> Any:
@@ -54,62 +72,127 @@ def convert(
 
     model: the trained model, from `kf.load` or a training.
     what: the recipe, such as "heads" or "yarn", or a pattern expression such as "Causal() & (Band(251) | Tokens(4))".
-        `kinformer list conversions` lists all, and `kinformer show conversions/NAME` explains one.
-    data: text that the new parts are matched on, and whose validation part measures the model before and after; in the
-        forms of `kf.fit`. Without data nothing is trained and nothing is measured.
+        `kinformer list convert` lists all, and `kinformer show convert/NAME` explains one.
+    data: text that the new parts are matched on and the model is adapted to, and whose validation part measures the
+        model; in the forms of `kf.fit`. Without data nothing is trained and nothing is measured.
     valid: validation data in the form of `data`; by default a part of `data`.
-    seconds: time for measuring the speed of long rows, for each of the two models; 0 measures none.
+    minutes, steps: length of the adaptation, a training after the conversion; none by default.
+    settings: settings of the adaptation. By default LoRA of rank 8 changes the attention, and new parts train in full.
+    teach: weight of the adaptation's loss that compares predictions with the source's; 0 trains without the source.
+    out: folder of the converted model and its report, conversion.json. The adaptation saves its run there.
+    resume: True continues the adaptation in `out`; nothing is converted again.
+    seconds: time for measuring the speed of long rows, for each of the two models; 0 measures none. Encoders are not
+        measured, because they have no decoding state.
     seed: seed of the rows that new parts are matched on.
     progress: function that is called with a stage of the conversion, and its finished fraction.
+    show: display of the adaptation's progress.
     on_plan: function that is called with the plan, before anything is computed.
     options: options of the recipe.
 
     Returns: the converted model in eval mode. Its attribute `report` is a `ConversionReport`.
 
     Errors: ValueError, in one line, for an unknown recipe, and for a recipe that does not fit the model or its data.
-    TypeError for an unknown option or a wrong value.
+    TypeError for an unknown option or a wrong value. The errors of `kf.fit` for the adaptation.
     """
     if not isinstance(model, Model):
         raise ValueError(f"convert takes the model first: got {quote(model)}. Call convert(kf.load(FOLDER), what)")
+    folder = None if out is None else Path(out)
+    budget = None if minutes is None and steps is None else make_budget(minutes, steps)
+    text = None if data is None else _read(model, data, valid)
+    if budget is not None and text is None:
+        raise ValueError("an adaptation trains on a text: got minutes or steps, but no data. Give data=")
+    if resume and (folder is None or budget is None):
+        raise ValueError("resume=True continues an adaptation in out: give out=, data=, and minutes= or steps=")
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    with nullcontext() if folder is None else lock_folder(folder):
+        if resume and folder is not None:
+            converted, report = load(folder), ConversionReport.load(folder)
+        else:
+            converted, report = _convert(model, what, options, text, folder, seed, progress, on_plan)
+            _measure_long_rows(report, {"source": model, "converted": converted}, seconds, progress)
+            if folder is not None:
+                save(converted, folder)
+                report.save(folder)
+        if budget is not None and text is not None:
+            adaptation = Adaptation(budget, settings, teach, folder, resume, show)
+            with _timed(report, "adapt"):
+                known = {name for name, _ in model.named_parameters()}
+                new = tuple(name for name, _ in converted.named_parameters() if name not in known)
+                report.adaptation = adaptation.run(model, converted, text, new)
+            with _timed(report, "measure the adapted model"):
+                listener = partial(progress, "measure the adapted model")
+                report.adapted = _measure(converted, text, _row_length(model), listener).value
+            if folder is not None:
+                report.save(folder)
+    converted.report = report
+    return converted
+
+
+def _measure_long_rows(report: ConversionReport, models: Mapping[str, Any], seconds: float, progress: Progress) -> None:
+    """Put the costs of reading long rows into the report, for models that write text."""
+    for name, model in models.items() if seconds else ():
+        stage = f"read long rows ({name})"
+        with _timed(report, stage), suppress(NoState):
+            report.costs[name] = reading_costs(model, seconds, on_progress=partial(progress, stage))
+
+
+def _convert(
+    model: Model,
+    what: str,
+    options: dict[str, Any],
+    text: TextData | None,
+    folder: Path | None,
+    seed: int,
+    progress: Progress,
+    on_plan: Callable[[ConversionPlan], None],
+) -> tuple[Any, ConversionReport]:
+    """Return the converted model with its new parts matched to the source, and the report of it."""
     count = options.get("keep", ())
     if isinstance(count, int):
-        options["keep"] = ()
+        options = {**options, "keep": ()}
     planned = PlannedConversion.of(model, find_conversion(what, options))
-    plan = planned.plan
-    on_plan(plan)
-    report = ConversionReport(display_name(model), plan)
-    text = None if data is None else _read(model, data, valid)
+    report = ConversionReport(display_name(model), planned.plan)
+    on_plan(report.plan)
     if isinstance(count, int) and text is None:
         raise ValueError(
             f"keep={count} chooses the layers to keep by measurement: got no data. Give data, or their numbers"
         )
     converted = planned.carry_out()
-    if text is not None:
-        with _timed(report, "measure the source"):
-            score = _measure(model, text, _row_length(model), partial(progress, "measure the source"))
-            report.metric, report.before = score.metric.name, score.value
-            report.bytes_per_token = score.bytes_per_token
-            report.data = text.describe_sample("valid", _row_length(model), VALID_BYTES)
-        with _timed(report, "match"):
-            rows = _rows(model, text, FIT_TOKENS, seed)
-            planned.conversion.fit(model, converted, rows, progress)
-        if isinstance(count, int):
-            with _timed(report, "choose layers"):
-                rows = _rows(model, text, KEEP_TOKENS, seed + 1)
-                show = partial(progress, "choose layers")
-                report.layer_losses = losses_by_layer(model, converted, rows, show)
-                planned = _keep(planned, converted, layers_to_keep(report.layer_losses, count))
-                converted, report.plan = planned.converted, planned.plan
-        with _timed(report, "measure the conversion"):
-            show = partial(progress, "measure the conversion")
-            report.after = _measure(converted, text, _row_length(model), show).value  # on the same rows
-    if seconds:
-        for name, each in (("source", model), ("converted", converted)):
-            with _timed(report, f"read long rows ({name})"):
-                show = partial(progress, f"read long rows ({name})")
-                report.costs[name] = reading_costs(each, seconds, on_progress=show)
-    converted.report = report  # type: ignore[assignment]
-    return converted
+    if text is None:
+        return converted, report
+    with _timed(report, "measure the source"):
+        score = _measure(model, text, _row_length(model), partial(progress, "measure the source"))
+        report.metric, report.before = score.metric.name, score.value
+        report.bytes_per_token = score.bytes_per_token
+        report.data = text.describe_sample("valid", _row_length(model), VALID_BYTES)
+    with _timed(report, "match"):
+        if isinstance(planned.conversion, RetrievalConversion):  # its datastore is a folder, and no weight
+            converted = _retrieval(planned.conversion, model, converted, text, folder, progress)
+            report.plan = report.plan._replace(options=converted.member.changes[-1].options)
+        else:
+            planned.conversion.fit(model, converted, _rows(model, text, FIT_TOKENS, seed), progress)
+    if isinstance(count, int):
+        with _timed(report, "choose layers"):
+            rows = _rows(model, text, KEEP_TOKENS, seed + 1)
+            report.layer_losses = losses_by_layer(model, converted, rows, partial(progress, "choose layers"))
+            planned = _keep(planned, converted, layers_to_keep(report.layer_losses, count))
+            converted, report.plan = planned.converted, planned.plan
+    with _timed(report, "measure the conversion"):
+        listener = partial(progress, "measure the conversion")
+        report.after = _measure(converted, text, _row_length(model), listener).value  # on the same rows
+    return converted, report
+
+
+def _retrieval(
+    conversion: RetrievalConversion, model: Any, converted: Any, text: TextData, folder: Path | None, progress: Progress
+) -> Any:
+    """Return the model with a datastore of the training text, unless its options name a datastore."""
+    if conversion.datastore is not None:
+        return converted
+    if folder is None:
+        raise ValueError("a datastore is built in the folder of the new model: got no folder. Give out=")
+    return build_retrieval(model, text, folder, k=conversion.k, tap=conversion.tap, progress=progress)
 
 
 @contextmanager
@@ -147,7 +230,7 @@ def _rows(model: Model, text: TextData, tokens: int, seed: int) -> Int[Tensor, "
 
 
 def _measure(model: Model, text: TextData, length: int, progress: Callable[[float], None]) -> Measurement:
-    """Return the model's metric on validation data, in rows of this number of tokens."""
+    """Return the model's metric on validation data, in rows of this length."""
     part = text.part("valid")
     total = min(VALID_BYTES, part.bytes) / part.bytes_per_token
     return evaluate(

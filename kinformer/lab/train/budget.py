@@ -105,3 +105,15 @@ class MinuteBudget(Budget):
     @property
     def turns(self) -> int:
         return ceil(60 * self.count / TURN)
+
+
+def make_budget(minutes: float | None, steps: int | None) -> Budget:
+    """Return the budget of the one argument that is given.
+
+    minutes, steps: length of a training.
+
+    Errors: ValueError if both or none are given, or if the length is not above 0.
+    """
+    if (minutes is None) == (steps is None):
+        raise ValueError("give either minutes= or steps=, the length of the training")
+    return StepBudget(steps) if steps is not None else MinuteBudget(minutes or 0.0)

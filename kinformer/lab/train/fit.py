@@ -17,7 +17,7 @@ from kinformer.core.quote import quote
 from kinformer.lab.data.as_data import as_data
 from kinformer.lab.data.batches import Batches, device_of
 from kinformer.lab.data.data import Data
-from kinformer.lab.train.budget import Budget, MinuteBudget, StepBudget
+from kinformer.lab.train.budget import make_budget
 from kinformer.lab.train.distributed import Form, processes
 from kinformer.lab.train.fit_progress import show_fit
 from kinformer.lab.train.folder_lock import lock_folder
@@ -145,7 +145,7 @@ def fit(
     check_loggers(None if out is None else Path(out), tensorboard, wandb)
     settings = _settings({"batch": batch, "length": length}, lr=lr, seed=seed, **further)
     settings = settings.fine_tuning() if model.is_pretrained else settings
-    budget = _budget(minutes, steps)
+    budget = make_budget(minutes, steps)
     folder = None if out is None else Path(out)
     if folder is not None and folder.is_file():
         raise ValueError(f"wrong out: got the file {folder}, expected a folder. Give another out=")
@@ -192,13 +192,6 @@ def fit(
 
 def _has_run(folder: Path) -> bool:
     return RunFolder(folder).step is not None
-
-
-def _budget(minutes: float | None, steps: int | None) -> Budget:
-    """Return the budget of the one argument that is given."""
-    if (minutes is None) == (steps is None):
-        raise ValueError("give either minutes= or steps=, the length of the training")
-    return StepBudget(steps) if steps is not None else MinuteBudget(minutes or 0.0)
 
 
 def _settings(usual: Mapping[str, Any], **keywords: Any) -> Settings:

@@ -21,7 +21,7 @@ AdaptedLayers = Literal["attention", "all"]
 
 @dataclass(frozen=True)
 class LoRA(KeywordHints):
-    """Low-rank adaptation: the trained weights of a model stay frozen, and a small change of some of them is learned.
+    """Low-rank adaptation: trained weights stay frozen, and a small change of some of them is learned.
 
         W + (alpha / rank) B A
 
@@ -33,7 +33,7 @@ class LoRA(KeywordHints):
     rank: the rank of each change; queries, keys and values have a change each, also if one matrix stacks them.
     alpha: sets the size of the change; 2 * rank by default, so that it does not depend on the rank.
     layers: the adapted linear maps. "attention": queries, keys, values and outputs of attention. "all": every linear
-        map of the layers, also those of feed-forward layers. Maps that share their matrix with another module, such as
+        map of the layers, with feed-forward layers. Maps that share their matrix with another module, such as
         tied heads, are not adapted.
     train: names of parameters that are trained in full instead, such as new parts of a converted model. `*` in a name
         stands for any text, as in "*.feature_map.*".

@@ -16,7 +16,7 @@ PREFIX = "lora/"  # of the tensors that a training needs to resume
 
 @contextmanager
 def adapted(model: nn.Module, lora: LoRA | None, seed: int) -> Iterator[LoRAPlan | None]:
-    """Adapt a model by LoRA while the context is entered; at the exit its changes are merged into its weights.
+    """Adapt a model by LoRA while the context is entered; the exit merges the changes into its weights.
 
     Inside, only the changes and the parameters in `lora.train` require gradients. Afterwards the model is a plain one
     again, with the same parameter objects, and requires gradients as before.
@@ -80,9 +80,9 @@ def merged(model: nn.Module) -> Iterator[None]:
 
 
 def adapter_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Return the tensors of the adapters of a model, with the frozen matrices beside them, to resume a training.
+    """Return the tensors of the adapters and of the frozen matrices, to resume a training.
 
-    The saved model holds only their sum, from which neither follows exactly.
+    The saved model holds only their sum, which determines none of them exactly.
 
     model: the model.
     """

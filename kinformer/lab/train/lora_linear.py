@@ -18,7 +18,7 @@ class LoRALinear(nn.Linear):
     that reads rows of the matrix, such as `QKV`. A call computes B (A x) instead. So no gradient of the size of W is
     computed, and bfloat16 does not round small changes away beside large weights.
 
-    A matrix that stacks several maps, such as that of queries, keys and values, has a pair A_i, B_i for each of them.
+    A matrix that stacks several maps, such as `QKV.qkv`, has a pair A_i, B_i for each of them.
 
     widths: numbers of rows of the stacked maps; A has r rows for each of them.
     scale: the factor s.

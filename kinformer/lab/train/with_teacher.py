@@ -59,7 +59,7 @@ class Distillation(NamedTuple):
 
 
 class TaughtModel(LM):
-    """Base class of the views of language models that `with_teacher` returns; they share everything with the model.
+    """Base class of the views that `with_teacher` returns; they share everything with the model.
 
     A view has the model's modules and attributes, so it evaluates, decodes and is saved as the model. Only its loss
     differs. The teacher belongs to the class of the view and not to its modules: it is neither trained nor saved. A
@@ -97,7 +97,7 @@ class TaughtModel(LM):
         ]
 
     def declared_losses(self) -> dict[str, Penalty]:
-        """Return what each loss beside the teacher trains: for "hidden" only layers up to the highest compared one."""
+        """Return what each loss trains: for "hidden" only layers up to the highest compared one."""
         trained = tuple(p for p in self.parameters() if p.requires_grad)
         above = {id(p) for p in self._parameters_above()}
         below = tuple(p for p in trained if id(p) not in above)
@@ -137,7 +137,7 @@ def with_teacher(
     temperature: float = 1.0,
     layers: Sequence[str] | None = None,
 ) -> LM:
-    """Return a view of a language model whose loss also compares it with a frozen teacher on the same tokens.
+    """Return a view of a language model whose loss also compares it with a frozen teacher.
 
         nll * cross-entropy + logits * tau^2 KL(teacher || student) + hidden * mean_n |h_n - t_n|^2 / |t_n|^2
 
@@ -147,7 +147,7 @@ def with_teacher(
     more, and the memory of its weights.
 
     Both losses are means over all tokens with a next token. "logits" trains every parameter of the student that
-    requires gradients, which under LoRA are the adapters. "hidden" trains those of them that a compared state depends
+    requires gradients, which under LoRA are the adapters. "hidden" trains only parameters that a compared state depends
     on: the embedding, and the layers up to the highest compared one.
 
     student: the model to train. The view shares its modules and attributes.
@@ -184,7 +184,7 @@ def with_teacher(
     distillation = Distillation(teacher.eval(), MappingProxyType(weights), nll, temperature, taps)
     kind = type(student)
     attributes = {"distillation": distillation, "model_class": kind, "__module__": kind.__module__}
-    view = object.__new__(type(f"Taught{kind.__name__}", (TaughtModel, kind), attributes))
+    view: Any = object.__new__(type(f"Taught{kind.__name__}", (TaughtModel, kind), attributes))
     object.__setattr__(view, "__dict__", vars(student))  # the same dict: facts that a training notes reach both
     return cast(LM, view)
 

@@ -35,7 +35,7 @@ def logit_distance(
 def hidden_distance(
     states: Sequence[Float[Tensor, "B T D"]], teacher_states: Sequence[Float[Tensor, "B T D"]]
 ) -> Float[Tensor, "B T"]:
-    """Return the squared distance of each token's hidden states from the teacher's, relative to the teacher's size.
+    """Return the squared distance of hidden states from the teacher's, relative to their size.
 
         mean_n |h_n - t_n|^2 / |t_n|^2
 
