@@ -1,4 +1,4 @@
-"""The conversion `memory`: segments that read the tokens before them from a memory, as in Transformer-XL."""
+"""The conversion `memory`: segments that read earlier tokens from a memory, as in Transformer-XL."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from kinformer.nn.memories.hidden import Hidden
 class MemoryConversion(Conversion):
     """Let each layer of a decoder read its own segment and the tokens of a memory before it.
 
-    Choose it over `window` for a model that is trained further on long texts: segments are read as whole blocks, and
+    Choose it over `window` for a model that is trained further on long texts. Segments are read as whole blocks, and
     without sinks the training carries the memory from batch to batch. The cache has a fixed size. Like a window, it
     forgets facts that are further back; the depth of the model reaches `memory` tokens further with each layer.
 

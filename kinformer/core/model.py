@@ -164,7 +164,7 @@ class Model(nn.Module, KeywordHints, ABC):
         return str(HubModel(self).push_to_hub(repo_id, **options))
 
     def open_files(self) -> None:
-        """Open the files of `folder` that the model reads beside its weights, such as a datastore; most have none."""
+        """Open the files of `folder` that the model reads beside its weights, such as a datastore."""
         return
 
     def write_files(self, folder: Path) -> None:

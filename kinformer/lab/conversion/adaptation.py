@@ -24,7 +24,7 @@ class Adaptation:
     """Settings of the training after a conversion.
 
     budget: its length.
-    settings: settings of the training; those of `adaptation_settings` if None.
+    settings: settings of the training; `adaptation_settings()` if None.
     teach: weight of the loss that compares predictions with the source's; 0 trains without the source.
     folder: folder of the run, which the caller has locked; or None.
     resume: continue the training in the folder.
