@@ -35,9 +35,9 @@ class ExitsConversion(Conversion):
     Choose it for deep decoders and texts with many easy tokens, such as forms. The layers stay as they are and are
     frozen. Data train one translator for each exit, a learned affine map before the model's head, by the divergence
     KL(last layer | exit). Least squares fit one shortcut for each layer above an exit; later tokens read keys of a
-    token that has left from the states that the shortcuts make. Nothing else is trained. Then find a threshold that
-    keeps the quality, with `kinformer calibrate FOLDER --data text=PATH`. The mean number of layers per token is the
-    metric "layers" of `kinformer evaluate`.
+    token that has left from the states that the shortcuts make. Then find a threshold that keeps the quality, with
+    `kinformer calibrate FOLDER --data text=PATH`. The mean number of layers per token is the metric "layers" of
+    `kinformer evaluate`.
 
     Expect little from small models. In SmolLM2-135M on novels, 1 of 30 layers can be saved within 3% of the
     perplexity, and an oracle that knows the divergence of each exit saves two.
@@ -99,7 +99,7 @@ class ExitsConversion(Conversion):
         )
         new.embedding, new.head = model.embedding, model.head
         new.to(model.embedding.weight)
-        new.member = model.member  # type: ignore[assignment]
+        new.member = model.member
         return record_change(copy_facts(model, new), self)
 
     def weight_sources(self, source: Model, converted: Model) -> Mapping[str, WeightSource]:
@@ -120,7 +120,7 @@ class ExitsConversion(Conversion):
         )
 
     def fit(self, source: Model, converted: Model, rows: Int[Tensor, "N T"], progress: Progress) -> None:
-        """Train the translators of the exits and the shortcuts, and nothing else, on rows of tokens.
+        """Train only the translators of the exits and the shortcuts, on rows of tokens.
 
         A translator starts as the least-squares map to the last state, and then learns by the divergence from the
         source's predictions. A shortcut is the least-squares map of its layer. At most 16,384 tokens are used.

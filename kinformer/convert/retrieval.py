@@ -20,7 +20,7 @@ from kinformer.models.support.retrieval_lm import OWN, RetrievalLM
 
 @dataclass(frozen=True)
 class RetrievalConversion(Conversion):
-    """Mix the predictions of a frozen language model with the tokens that followed similar contexts in a datastore.
+    """Mix a frozen model's predictions with the tokens that followed similar contexts in a text.
 
         p = weight p_kNN + (1 - weight) p_LM
 

@@ -164,7 +164,10 @@ class Model(nn.Module, KeywordHints, ABC):
         return str(HubModel(self).push_to_hub(repo_id, **options))
 
     def open_files(self) -> None:
-        """Open the files of `folder` that the model reads beside its weights, such as a datastore."""
+        """Open the files of `folder` that the model reads beside its weights, if any.
+
+        A datastore is such a file.
+        """
         return
 
     def write_files(self, folder: Path) -> None:

@@ -27,9 +27,9 @@ LIKELY, SAMPLED = 4096, 2048  # tokens of the vocabulary that every step reads: 
 def fit_translators(source: LM, body: EarlyExit, rows: Int[Tensor, "N T"], progress: Progress) -> None:
     """Train the translators (`TunedLens`) and the shortcuts of a converted model on rows of tokens.
 
-    A shortcut is the least-squares map from the input to the output of its layer, relative to the size of the input,
-    because the first tokens of a row can have states that are a thousand times as large. A translator starts as the
-    least-squares map from the exit's states to the last states, and is then trained by the divergence KL(p | q) of its
+    A shortcut is the least-squares map from the input to the output of its layer, relative to the size of the input.
+    The first tokens of a row can have states that are a thousand times as large. A translator starts as the
+    least-squares map from the exit's states to the last states. It is then trained by the divergence KL(p | q) of its
     predictions q from the source's p. With a large vocabulary, q and p are normalised over the likeliest tokens and a
     weighted sample of the others, which differs from step to step.
 
@@ -47,10 +47,10 @@ def fit_translators(source: LM, body: EarlyExit, rows: Int[Tensor, "N T"], progr
     generator = torch.Generator().manual_seed(0)
     wide = {n: _widen(lens.translator) for n, lens in lenses.items()}
     metric = _metric(weight)
-    for n, lens in wide.items():
+    for n, translator in wide.items():
         fit = _LeastSquares(last)
         fit.add(states[n], last - states[n])
-        lens.set_map(*fit.solve(), metric)
+        translator.set_map(*fit.solve(), metric)
     _train(wide, states, last, source, weight, generator, progress)
     with torch.no_grad():
         for n, lens in lenses.items():
@@ -141,7 +141,9 @@ def _train(
         for n, translator in translators.items():
             log_q = torch.addmm(shift, translator(states[n][batch]), chosen.T).log_softmax(-1)
             (log_p.exp() * (log_p - log_q)).sum(-1).mean().backward()
-        optimiser.step(), optimiser.zero_grad(), schedule.step()
+        optimiser.step()
+        optimiser.zero_grad()
+        schedule.step()
         progress("train the translators", (step + 1) / STEPS)
 
 

@@ -4,6 +4,7 @@ import importlib
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -19,7 +20,7 @@ OWN = "datastore"  # the datastore in the folder of the model itself
 
 
 class RetrievalLM(NearestNeighbourLM):
-    """A `NearestNeighbourLM` that is saved with its datastore; `kf.load` of its folder gives the mixed model.
+    """A `NearestNeighbourLM` that is saved and loaded together with its datastore.
 
     Without a datastore, and with weight 0, it returns the logits of its model unchanged.
 
@@ -43,9 +44,9 @@ class RetrievalLM(NearestNeighbourLM):
         self.place: Path | None = None  # of the open datastore
 
     def logits(
-        self, tokens: Int[Tensor, "B T"], state: object = None, ctx: Context | None = None, *, last: bool = False
+        self, tokens: Int[Tensor, "B T"], state: Any = None, ctx: Context | None = None, *, last: bool = False
     ) -> Out:
-        """Return the log-probabilities of the token after each token, or the model's logits without a datastore."""
+        """Return the log-probabilities of each next token; the model's logits without a datastore."""
         if self.datastore is None or not self.weight:
             return self.model.logits(tokens, state, ctx, last=last)
         if self.place is None:

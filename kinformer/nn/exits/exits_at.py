@@ -15,7 +15,7 @@ from kinformer.nn.exits.threshold import Threshold
 
 
 class ExitsAt(ExitRule):
-    """An exit rule that asks another rule, but only after some of the layers; no token leaves after the others.
+    """An exit rule that asks another rule after some of the layers; no token leaves elsewhere.
 
     Choose it for deep models, in which neighbouring layers predict almost the same. A confidence that reads logits
     costs as much as a layer or more, so fewer exits save time.
@@ -23,7 +23,7 @@ class ExitsAt(ExitRule):
     rule: the rule that decides, such as a `ConfidenceThreshold`.
     layers: numbers of the layers after which tokens may leave, from 1 at the bottom.
 
-    Errors: ValueError for no layers, and for numbers that are not those of layers before the last.
+    Errors: ValueError for no layers, and for a number below 1 or from the last layer on.
     """
 
     def __init__(self, rule: ExitRule, layers: tuple[int, ...]):

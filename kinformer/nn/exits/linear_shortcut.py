@@ -13,8 +13,8 @@ class LinearShortcut(nn.Module, KeywordHints):
 
     y = x + A x + b
 
-    Choose it as a shortcut of an `EarlyExit` whose layers stay as they were trained: the layers above then read a state
-    that is closer to the one that they know than a copy. It starts with A = 0 and b = 0, which copies the state. It
+    Choose it as a shortcut of an `EarlyExit` whose layers stay as they were trained. The layers above then read a state
+    that is closer to their usual inputs than a copy. It starts with A = 0 and b = 0, which copies the state. It
     costs d^2 products per token, or 2 d rank.
 
     d: width of a hidden state.

@@ -9,13 +9,13 @@ from kinformer.nn.exits.linear_shortcut import LinearShortcut
 
 
 class TunedLens(nn.Module, KeywordHints):
-    """An exit's module between a hidden state and the model's head: the last norm, then a learned affine map.
+    """A module before the head at an exit: the model's last norm, then a learned affine map.
 
     z = norm(h), y = z + A z + b
 
-    Choose it in `heads` of an `EarlyExit` whose layers stay as they were trained, because a head that was trained on
-    the last layer reads the states of lower layers badly. It starts as the norm alone (A = 0, b = 0), which is the
-    logit lens. It costs d^2 products per token, or 2 d rank.
+    Choose it in `heads` of an `EarlyExit` whose layers stay as they were trained. A head that was trained on the last
+    layer reads the states of lower layers badly. With A = 0 and b = 0, its start, it is the norm: the logit lens. It
+    costs d^2 products per token, or 2 d rank.
 
     d: width of a hidden state.
     norm: the model's last norm, which all exits may share; nn.Identity() without one.
