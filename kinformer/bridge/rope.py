@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from kinformer.bridge.settings import Config, Keywords, UnreadableKey
-from kinformer.core.rotary_scaling import RotaryScaling, format_scaling, scaling_named
+from kinformer.core.named_part import format_part
+from kinformer.core.rotary_scaling import RotaryScaling, scaling_named
 from kinformer.nn.scalings.llama3 import Llama3Scaling
 from kinformer.nn.scalings.ntk import NTKAware
 from kinformer.nn.scalings.pi import PositionInterpolation
@@ -82,7 +83,7 @@ def read_scaling(config: Config, *, also: tuple[str, ...] = ()) -> str | None:
         scale, every = (_mscale(_number(values, "factor"), _number(values, key)) for key in MSCALES)
         values["attention_factor"] = scale / every
     keywords = {names[key]: _number(values, key) for key in names if not (key in OPTIONAL and not _has(values, key))}
-    return format_scaling(kind(**keywords))
+    return format_part(kind(**keywords))
 
 
 def _has(values: Mapping[str, Any], key: str) -> bool:
@@ -131,4 +132,4 @@ def canonical_rope(keywords: Keywords, turned: int) -> dict[str, Any]:
     scaling = scaling_named(keywords["scaling"])
     if isinstance(scaling, NTKAware):
         return {"base": keywords["base"] * scaling.factor ** (turned / max(turned - 2, 1)), "scaling": None}
-    return {"scaling": None if scaling is None else format_scaling(scaling)}
+    return {"scaling": None if scaling is None else format_part(scaling)}

@@ -1,4 +1,4 @@
-"""The conversion `linear`: exact attention in a window and to sinks, and linear attention to all keys between."""
+"""The conversion `linear`: exact attention to near keys, and linear attention to all others."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -35,8 +35,8 @@ NAMES: dict[str, Map] = {"hedgehog": "hedgehog", "lolcats": "hedgehog", "favor":
 class LinearConversion(Conversion):
     """Read near keys and attention sinks by softmax, and all other keys by linear attention.
 
-    y_i = sum_j w_ij v_j / sum_j w_ij over keys j <= i, with w_ij = exp(q_i.k_j / sqrt(K)) if i - j < window or j <
-    sinks, and w_ij = phi(q_i).phi(k_j) otherwise
+        y_i = sum_(j <= i) w_ij v_j / sum_(j <= i) w_ij
+        w_ij = exp(q_i.k_j / sqrt(K)) if i - j < window or j < sinks, else phi(q_i).phi(k_j)
 
     Choose it to decode text of any length in constant memory and time per token, if distant text still matters. The
     conversion `window` forgets it. The feature map phi is trained by attention transfer: each converted layer gets the
@@ -90,7 +90,7 @@ class LinearConversion(Conversion):
         return Promise(self.window + self.sinks, reason)
 
     def fit(self, source: Model, converted: Model, rows: Int[Tensor, "N T"], progress: Progress) -> None:
-        """Train the feature maps and the levels of the converted layers on rows of tokens, by attention transfer.
+        """Train the feature maps and the levels on rows of tokens, by attention transfer.
 
         It does nothing for FAVOR+, and for rows that are no longer than window and sinks, because nothing is far there.
         """

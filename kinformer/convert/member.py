@@ -16,7 +16,7 @@ LEAST = 0.5  # part of the new model's weights that must come from the source
 
 @dataclass(frozen=True)
 class MemberConversion(Conversion):
-    """Build another member with the sizes of the source, and copy every weight that has the same name and shape.
+    """Build another member with the sizes of the source, and copy the weights of equal name and shape.
 
     Choose it for a member without a recipe of its own, such as `kf.convert(model, "linformer")`. Sizes and other
     keywords of equal name are taken over. The new mechanism knows nothing of the old one, so adapt the model before its

@@ -1,4 +1,4 @@
-"""The conversion `memorizing`: a window in all layers, and a few layers that also retrieve distant tokens."""
+"""The conversion `memorizing`: a window, and a few layers that also retrieve distant tokens."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -26,12 +26,11 @@ class MemorizingConversion(Conversion):
     """Let a decoder read a window, and a few of its layers also the top k keys of a long memory.
 
     Choose it over `window` for texts that repeat what they said long ago: names, definitions, passages to copy. Only
-    the memory layers keep keys of the whole memory, so the cache is nearly as small as that of `window`. Nothing is
-    trained.
+    the memory layers keep keys of the whole memory, so the cache stays small. Nothing is trained.
 
     In a memory layer one softmax runs over the window, the first tokens, and the k keys before the window with the
-    highest scores. The scores are those of the source, and no key counts twice. The layer is therefore the source's
-    own attention without its smallest far weights, and equal to it in rows with up to k far keys. The mechanism is
+    highest scores. The source scores keys in the same way, and no key counts twice. The layer is therefore the layer of
+    the source without its smallest far weights, and equal to it in rows with up to k far keys. The mechanism is
     `Merged(Softmax(near), TopK(far, k))`. The paper's layer (`Retrieval`) instead scales queries and keys to length 1
     and starts with a gate of 1/2, which a trained model has not learned. Its section 4.4 shows that a pretrained model
     learns to use a memory in few steps; training afterwards sends gradients through the retrieved keys.

@@ -1,4 +1,4 @@
-"""The conversion `memory`: segments that read the tokens before them from a memory, as in Transformer-XL."""
+"""The conversion `memory`: segments that also read a memory of earlier tokens, as in Transformer-XL."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ from kinformer.nn.memories.hidden import Hidden
 class MemoryConversion(Conversion):
     """Let each layer of a decoder read its own segment and the tokens of a memory before it.
 
-    Choose it over `window` for a model that is trained further on long texts: segments are read as whole blocks, and
-    without sinks the training carries the memory from batch to batch. The cache has a fixed size. Like a window, it
-    forgets facts that are further back; the depth of the model reaches `memory` tokens further with each layer.
+    Choose it over `window` for a model that is trained further on long texts. Its segments are read as whole blocks,
+    and without sinks the training carries the memory from batch to batch. The cache has a fixed size. Facts that are
+    further back are lost, as in a window; each layer extends the reach of the model by `memory` tokens.
 
         j <= i and (j >= i // segment * segment - memory or j < sinks)
 
@@ -31,8 +31,10 @@ class MemoryConversion(Conversion):
     with the text. With learned positions, a text that is carried on would run out of the table. Layers in `keep` read
     all of a row, which no memory holds.
 
-    Positions. Rotary positions and ALiBi stay as they are, since both depend on distances only. A table of learned
-    positions still ends at its length.
+    Positions. Rotary positions and ALiBi stay as they are, since both depend on distances only. The distance to the
+    sinks grows with the text: a rotary model cannot use sinks further away than its training reached, and is lost
+    there. Convert its positions first (`yarn`), or give sinks=0 and train. A table of learned positions ends at its
+    length.
 
     segment: tokens of a segment.
     memory: tokens before the segment that each layer also reads. With 0, segments read only themselves.

@@ -15,7 +15,8 @@ from kinformer.convert.support.changed_model import has_keyword, record_change, 
 from kinformer.core.checks import check_at_least, check_in_range, check_option, check_unused
 from kinformer.core.conversion import Conversion, Promise, WeightSource
 from kinformer.core.model import Model, display_name
-from kinformer.core.rotary_scaling import RotaryScaling, format_scaling
+from kinformer.core.named_part import format_part
+from kinformer.core.rotary_scaling import RotaryScaling
 from kinformer.nn.positions.learned import Learned
 from kinformer.nn.positions.rotary import Rotary
 from kinformer.nn.scalings.ntk import NTKAware
@@ -103,11 +104,11 @@ class PositionsConversion(Conversion):
         if scaled := [part.scaling for part in rotations if part.scaling is not None]:
             raise ValueError(
                 f"cannot convert this {display_name(model)} by {self.kind}: got rotary positions with the scaling "
-                f"{format_scaling(scaled[0])}, expected plain ones. Convert the model from before that scaling"
+                f"{format_part(scaled[0])}, expected plain ones. Convert the model from before that scaling"
             )
         scaling = self._scaling(model)
         if has_keyword(model, "scaling"):
-            converted: Model = with_keywords(model, scaling=format_scaling(scaling))
+            converted: Model = with_keywords(model, scaling=format_part(scaling))
             return converted
         for part in rotations:
             part.scaling = scaling

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from kinformer.core.checks import check_at_least
 from kinformer.core.keyword_hints import KeywordHints
-from kinformer.core.named_part import format_part, part_named
+from kinformer.core.named_part import part_named
 
 
 class RotaryScaling(KeywordHints, ABC):
@@ -45,14 +45,6 @@ def scaling_named(text: str | None) -> RotaryScaling | None:
     Errors: ValueError, in one line, if the name, a keyword or a number is unknown.
     """
     return None if text is None else part_named("scalings", RotaryScaling, text)  # type: ignore[type-abstract]
-
-
-def format_scaling(scaling: RotaryScaling) -> str:
-    """Return the text that `scaling_named` converts to this scaling.
-
-    scaling: the scaling.
-    """
-    return format_part(scaling)
 
 
 def check_original_length(name: str, length: int | None) -> None:

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.core.keyword_hints import KeywordHints
-from kinformer.core.named_part import format_part, part_named
+from kinformer.core.named_part import part_named
 
 BLOCK = 1 << 13  # default number of vectors in a block
 LONG = 2.0**60  # from this length on squared distances may overflow float32, which datastores and FAISS use
@@ -159,11 +159,3 @@ def search_named(text: str) -> Search:
     Errors: ValueError, in one line, if the name, a keyword or a number is unknown.
     """
     return part_named("search", Search, text)  # type: ignore[type-abstract]
-
-
-def format_search(search: Search) -> str:
-    """Return the text that `search_named` converts to this search method.
-
-    search: the search method.
-    """
-    return format_part(search)

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from kinformer.cli.support.evaluation import score_model
 from kinformer.core.model import display_name
-from kinformer.core.search import evenly_spaced, format_search, search_named
+from kinformer.core.named_part import format_part
+from kinformer.core.search import evenly_spaced, search_named
 from kinformer.lab.datastore.datastore import Datastore
 from kinformer.lab.datastore.index_file import measure_recall, read_index_record
 from kinformer.lab.datastore.knn_lm_settings import KnnLMSettings, hash_manifest
@@ -77,7 +78,7 @@ def open_datastore(model: Any, place: Path, index: str | None, k: int) -> tuple[
         record = read_index_record(place)
         name = None if record is None else record.search
     else:
-        name = None if isinstance(search, ExactSearch) else format_search(search)
+        name = None if isinstance(search, ExactSearch) else format_part(search)
     if name is None:
         return store, Lookup("exact", 1.0, k)
     # the recorded recall is of 16 neighbours; an index that reads only some lists has a lower recall of more

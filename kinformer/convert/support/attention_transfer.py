@@ -1,4 +1,4 @@
-"""Attention transfer: training the linear attention of each layer to give the outputs of softmax attention."""
+"""Attention transfer: training linear attention to give the outputs of softmax attention."""
 
 import contextlib
 import math

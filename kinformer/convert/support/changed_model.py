@@ -160,7 +160,7 @@ def kept_layers(keep: int | tuple[int, ...], count: int) -> tuple[int, ...]:
 
 
 def check_layer_numbers(name: str, numbers: tuple[int, ...], count: int) -> None:
-    """Raise ValueError unless all numbers are those of layers.
+    """Raise ValueError for numbers without a layer.
 
     name: name of the option, for the message.
     numbers: numbers of layers, from 1.

@@ -106,7 +106,9 @@ def find_conversion(what: str, options: Mapping[str, Any]) -> Conversion:
 
 
 def options_source(what: str) -> Callable[..., Any]:
-    """Return the function or class whose keywords are the options of a conversion: its recipe, or the new member.
+    """Return the function or class whose keywords are the options of a conversion.
+
+    It is the recipe, or for the recipe `member` the new member.
 
     what: the text, as in `find_recipe`.
     """

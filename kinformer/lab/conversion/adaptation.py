@@ -9,7 +9,9 @@ from kinformer.lab.data.text import TextData
 from kinformer.lab.train.budget import Budget
 from kinformer.lab.train.lora import LoRA
 from kinformer.lab.train.progress import ProgressDisplay
+from kinformer.lab.train.reads_ahead import SHORT, reads_ahead
 from kinformer.lab.train.settings import Settings
+from kinformer.lab.train.startup_decisions import Decisions
 from kinformer.lab.train.train import train
 from kinformer.lab.train.with_teacher import with_teacher
 from kinformer.models.lm import LM
@@ -24,7 +26,7 @@ class Adaptation:
     """Settings of the training after a conversion.
 
     budget: its length.
-    settings: settings of the training; those of `adaptation_settings` if None.
+    settings: settings of the training; `adaptation_settings()` if None.
     teach: weight of the loss that compares predictions with the source's; 0 trains without the source.
     folder: folder of the run, which the caller has locked; or None.
     resume: continue the training in the folder.
@@ -52,8 +54,18 @@ class Adaptation:
         model, taught = converted, False
         if self.teach > 0 and isinstance(converted, LM) and isinstance(source, LM) and not converted.lanes:
             model, taught = with_teacher(converted, source, logits=self.teach), True
+        # a short row shows whether the new mechanism reads ahead; long ones would take a minute of a large model
+        decisions = None if self.resume else Decisions(reads_ahead(converted, SHORT))
         history = train(
-            model, text, self.budget, settings, folder=self.folder, show=self.show, resume=self.resume, claimed=True
+            model,
+            text,
+            self.budget,
+            settings,
+            folder=self.folder,
+            show=self.show,
+            resume=self.resume,
+            claimed=True,
+            decisions=decisions,
         )
         converted.eval()
         lora = settings.adapters

@@ -77,7 +77,7 @@ def convert(
         model; in the forms of `kf.fit`. Without data nothing is trained and nothing is measured.
     valid: validation data in the form of `data`; by default a part of `data`.
     minutes, steps: length of the adaptation, a training after the conversion; none by default.
-    settings: settings of the adaptation. By default LoRA of rank 8 changes the attention, and new parts train in full.
+    settings: settings of the adaptation. With None, LoRA of rank 8 changes the attention, and new parts train in full.
     teach: weight of the adaptation's loss that compares predictions with the source's; 0 trains without the source.
     out: folder of the converted model and its report, conversion.json. The adaptation saves its run there.
     resume: True continues the adaptation in `out`; nothing is converted again.

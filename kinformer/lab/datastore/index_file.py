@@ -7,7 +7,8 @@ from pathlib import Path
 
 from kinformer.checkpoint.atomic_files import contents, write_together
 from kinformer.core.from_json import from_json
-from kinformer.core.search import Search, VectorIndex, evenly_spaced, format_search, search_named
+from kinformer.core.named_part import format_part
+from kinformer.core.search import Search, VectorIndex, evenly_spaced, search_named
 from kinformer.lab.datastore.shards import DatastoreError, Shards
 from kinformer.lab.search.support.faiss import FaissIndex, FaissSearch, package
 from kinformer.nn.search.exact import ExactSearch
@@ -45,7 +46,7 @@ def write_index(folder: Path, keys: Shards, search: Search) -> IndexRecord:
     index = check_faiss_search(search).index(keys)
     data = index.to_bytes()
     recall = measure_recall(index, keys)
-    record = IndexRecord(format_search(search), keys.count, hashlib.sha256(data).hexdigest(), recall)
+    record = IndexRecord(format_part(search), keys.count, hashlib.sha256(data).hexdigest(), recall)
     write_together({folder / INDEX: data, folder / ABOUT: f"{json.dumps(asdict(record), indent=2)}\n".encode()})
     return record
 
@@ -56,7 +57,7 @@ def check_faiss_search(search: Search) -> FaissSearch:
     search: the search.
     """
     if not isinstance(search, FaissSearch):
-        raise ValueError(f"{format_search(search)!r} has no index file; without an index, a search compares every key")
+        raise ValueError(f"{format_part(search)!r} has no index file; without an index, a search compares every key")
     package(search.name)
     return search
 

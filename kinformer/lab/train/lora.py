@@ -52,9 +52,7 @@ class LoRA(KeywordHints):
     def __post_init__(self) -> None:
         if check_whole_number("rank", self.rank) < 1:
             raise ValueError(f"wrong rank: got {self.rank}, expected at least 1")
-        if self.alpha is None:
-            object.__setattr__(self, "alpha", 2.0 * self.rank)
-        alpha = check_finite_number("alpha", self.alpha)
+        alpha = check_finite_number("alpha", 2.0 * self.rank if self.alpha is None else self.alpha)
         if alpha <= 0:
             raise ValueError(f"wrong alpha: got {self.alpha}, expected a number above 0")
         object.__setattr__(self, "alpha", float(alpha))

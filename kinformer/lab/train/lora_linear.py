@@ -66,7 +66,7 @@ class LoRALinear(nn.Linear):
         """The matrix with its change, W + s B A."""
         return self.base + self._change_of_rows() @ self.lora_a
 
-    def forward(self, x: Float[Tensor, "*N I"]) -> Float[Tensor, "*N O"]:  # type: ignore[override]
+    def forward(self, x: Float[Tensor, "*N I"]) -> Float[Tensor, "*N O"]:
         return F.linear(x, self.base, self.bias) + F.linear(F.linear(x, self.lora_a), self._change_of_rows())
 
     def _change_of_rows(self) -> Float[Tensor, "O Nr"]:

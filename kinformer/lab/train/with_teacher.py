@@ -156,8 +156,8 @@ def with_teacher(
     hidden: weight of the hidden states' loss; both models then need the same width.
     nll: weight of the cross-entropy.
     temperature: the temperature tau of the predictions.
-    layers: names of the compared hidden states, as in `Context.taps`: "3" is the output of layer 3, counted from 0. By
-        default the outputs of all layers.
+    layers: names of the compared hidden states, as in `Context.taps`: "3" is the output of layer 3, counted from 0.
+        None stands for the outputs of all layers.
 
     Errors: ValueError if the models do not fit each other, share weights, or read lanes (rows that continue earlier
     ones). ValueError if both further losses have weight 0, or if a model has no such hidden state.

@@ -9,7 +9,7 @@ from kinformer.core.feature_map import FeatureMap
 
 
 class Hedgehog(FeatureMap):
-    """Feature map of linear attention with learned matrices, which imitates the softmax attention of a trained model.
+    """Feature map of linear attention with learned matrices, to imitate trained softmax attention.
 
     phi(q) = softmax([W_h q, -W_h q]) exp(level_h) and phi(k) = softmax([U_g k, -U_g k]), each plus 1e-12
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from kinformer.core.search import Search, TensorVectors, format_search, search_named
+from kinformer.core.named_part import format_part
+from kinformer.core.search import Search, TensorVectors, search_named
 from kinformer.lab.search.hnsw import HNSW
 from kinformer.lab.search.ivf import IVF
 from kinformer.lab.search.support.faiss import FaissIndex, FaissSearch
@@ -41,7 +42,7 @@ def test_distances_are_exact_and_in_order_and_most_is_found(name: str) -> None:
 def test_an_index_comes_back_from_a_file(name: str) -> None:
     vectors, queries = draw()
     search = search_named(name)
-    assert isinstance(search, FaissSearch) and search_named(format_search(search)) == search
+    assert isinstance(search, FaissSearch) and search_named(format_part(search)) == search
     index = search.index(vectors)
     restored = FaissIndex.from_bytes(search, vectors, index.to_bytes())
     assert torch.equal(index.search(queries, 4).places, restored.search(queries, 4).places)
@@ -130,4 +131,4 @@ def test_without_the_package_one_line_says_what_to_install(name: str, monkeypatc
 
 def test_the_plain_search_has_a_name_too() -> None:
     exact: Search = search_named("exact")
-    assert exact == ExactSearch() and format_search(exact) == "exact" and exact.product_index(8) is None
+    assert exact == ExactSearch() and format_part(exact) == "exact" and exact.product_index(8) is None

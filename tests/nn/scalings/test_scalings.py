@@ -11,7 +11,8 @@ import transformers
 from torch import Tensor
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from kinformer.core.rotary_scaling import RotaryScaling, format_scaling, scaling_named
+from kinformer.core.named_part import format_part
+from kinformer.core.rotary_scaling import RotaryScaling, scaling_named
 from kinformer.nn.positions.rotary import Pairs, Rotary
 from kinformer.nn.positions.sinusoidal import angular
 from kinformer.nn.scalings.llama3 import Llama3Scaling
@@ -150,7 +151,7 @@ def test_only_ntk_leaves_the_fastest_pair_and_slows_the_slowest_by_the_factor() 
     [PositionInterpolation(2.5), NTKAware(8), YaRN(4, 4096), YaRN(4, 9, 8, 2, 1.5, False), Llama3Scaling(length=8192)],
 )
 def test_a_text_gives_the_same_scaling(scaling: RotaryScaling) -> None:
-    assert scaling_named(format_scaling(scaling)) == scaling
+    assert scaling_named(format_part(scaling)) == scaling
     assert scaling_named(None) is None
 
 
