@@ -392,6 +392,7 @@ from kinformer.nn.mechanisms.sac_published import EdgePairAttention as EdgePairA
 from kinformer.nn.mechanisms.sac_published import GivenPairs as GivenPairs
 from kinformer.nn.mechanisms.sac_published import PublishedSAC as PublishedSAC
 from kinformer.nn.mechanisms.shortened import Shortened as Shortened
+from kinformer.nn.mechanisms.sink_softmax import SinkSoftmax as SinkSoftmax
 from kinformer.nn.mechanisms.sinkhorn import Sinkhorn as Sinkhorn
 from kinformer.nn.mechanisms.softmax import Softmax as Softmax
 from kinformer.nn.mechanisms.sort_networks import BlockNet as BlockNet

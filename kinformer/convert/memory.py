@@ -7,9 +7,11 @@ from typing import Any, ClassVar
 
 from kinformer.convert.pattern import PatternConversion
 from kinformer.convert.support.changed_model import attention_layers, record_change, replace_module
+from kinformer.convert.support.near_sinks import can_move_queries, read_near_keys_and_sinks
 from kinformer.core.checks import check_at_least
 from kinformer.core.conversion import Conversion, Promise
 from kinformer.core.model import Model, display_name
+from kinformer.core.patterns.segment import Segment
 from kinformer.nn.attention import Attention
 from kinformer.nn.memories.hidden import Hidden
 
@@ -31,10 +33,9 @@ class MemoryConversion(Conversion):
     with the text. With learned positions, a text that is carried on would run out of the table. Layers in `keep` read
     all of a row, which no memory holds.
 
-    Positions. Rotary positions and ALiBi stay as they are, since both depend on distances only. The distance to the
-    sinks grows with the text: a rotary model cannot use sinks further away than its training reached, and is lost
-    there. Convert its positions first (`yarn`), or give sinks=0 and train. A table of learned positions ends at its
-    length.
+    Positions. Rotary positions and ALiBi stay as they are, since both depend on distances only. With rotary positions
+    each query reads the sinks at a distance of at most segment + memory + sinks tokens, as in the conversion `window`.
+    So no distance is longer than in training. A table of learned positions ends at its length.
 
     segment: tokens of a segment.
     memory: tokens before the segment that each layer also reads. With 0, segments read only themselves.
@@ -67,11 +68,12 @@ class MemoryConversion(Conversion):
             if layer.memory is not None:
                 kind = type(layer.memory).__name__
                 raise ValueError(f"cannot give {name} a memory: it has one already ({kind}). Set its length instead")
-        return self if self._carries(model) else self._as_pattern()
+        return self if self._carries(model) or self._moves(model) else self._as_pattern()
 
     def restructure(self, model: Model) -> Model:
         if not self._carries(model):
-            return self._as_pattern().restructure(model)
+            read_near_keys_and_sinks(model, Segment(self.segment, self.memory), self.sinks, self.keep)
+            return record_change(model, self)
         layers = attention_layers(model)
         for (name, old), pattern in zip(layers, self._as_pattern().patterns(model), strict=True):
             old.mechanism.pattern = pattern  # type: ignore[assignment]
@@ -85,6 +87,10 @@ class MemoryConversion(Conversion):
 
     def promise(self, model: Model) -> Promise:
         return self._as_pattern().promise(model)
+
+    def _moves(self, model: Model) -> bool:
+        """Return whether queries count as nearer to the sinks than they are."""
+        return self.sinks > 0 and can_move_queries(model)
 
     def _carries(self, model: Model) -> bool:
         """Return whether training carries hidden states from batch to batch."""

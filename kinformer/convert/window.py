@@ -3,9 +3,12 @@
 from dataclasses import dataclass
 
 from kinformer.convert.pattern import PatternConversion
+from kinformer.convert.support.changed_model import record_change
+from kinformer.convert.support.near_sinks import can_move_queries, read_near_keys_and_sinks
 from kinformer.core.checks import check_at_least
 from kinformer.core.conversion import Conversion, Promise
 from kinformer.core.model import Model
+from kinformer.nn.patterns.band import Band
 
 
 @dataclass(frozen=True)
@@ -13,8 +16,12 @@ class WindowConversion(Conversion):
     """Let each token read the tokens just before it and the first tokens of the row.
 
     Choose it as the first attempt for every decoder: nothing is trained, the cache has a fixed size, and text of any
-    length is read in linear time. Facts that are further back than the window are lost. It stands for the conversion
-    `pattern` with Causal() & (Band(window - 1) | Tokens(sinks)).
+    length is read in linear time. Facts that are further back than the window are lost.
+
+    With rotary positions each query reads the sinks at a distance of at most window + sinks tokens, as in StreamingLLM
+    (`SinkSoftmax`). So no distance is longer than in training, however long the text is. Without rotary positions or
+    sinks it stands for the conversion `pattern` with Causal() & (Band(window - 1) | Tokens(sinks)). Learned positions
+    still end at the length of their table.
 
     window: tokens of the window, the token itself included. With sinks=4, window=252 reads 256 keys.
     sinks: number of first tokens that every token reads. Trained models put unneeded attention on them, so that a
@@ -29,13 +36,17 @@ class WindowConversion(Conversion):
     keep: int | tuple[int, ...] = ()
 
     def resolve(self, model: Model) -> Conversion:
-        band = f"Band({check_at_least('window', self.window, 1) - 1})"
-        near = f"({band} | Tokens({self.sinks}))" if check_at_least("sinks", self.sinks, 0) else band
-        pattern = f"Causal() & {near}" if model.predicts_next else near
-        return PatternConversion(pattern, self.keep).resolve(model)
+        check_at_least("window", self.window, 1), check_at_least("sinks", self.sinks, 0)
+        return self if self.sinks and can_move_queries(model) else self._as_pattern(model)
 
     def restructure(self, model: Model) -> Model:
-        return self.resolve(model).restructure(model)
+        read_near_keys_and_sinks(model, Band(self.window - 1), self.sinks, self.keep)
+        return record_change(model, self)
 
     def promise(self, model: Model) -> Promise:
-        return self.resolve(model).promise(model)
+        return self._as_pattern(model).promise(model)
+
+    def _as_pattern(self, model: Model) -> Conversion:
+        band = f"Band({self.window - 1})"
+        near = f"({band} | Tokens({self.sinks}))" if self.sinks else band
+        return PatternConversion(f"Causal() & {near}" if model.predicts_next else near, self.keep).resolve(model)

@@ -23,7 +23,7 @@ def test_a_plan_is_printed_and_nothing_is_written(tmp_path: Path, capsys: pytest
     made = folder(tmp_path / "run", "llama")
     assert run(["convert", made, "--to", "window", "window=9", "sinks=2", "--dry-run"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("pattern(pattern=Causal() & (Band(8) | Tokens(2)))\n")
+    assert out.startswith("window(window=9, sinks=2)\n")
     assert "equal to the source's for rows of up to 11 tokens" in out and "copied" in out
     assert run(["convert", made, "--to", "mqa", "--dry-run", "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)

@@ -52,7 +52,11 @@ def test_it_is_the_model_of_transformers_under_that_mask(kind: str, sinks: int, 
     mask = torch.where(readable(4, 3, sinks), 0.0, torch.finfo(torch.float64).min)
     with torch.no_grad():
         want = theirs(tokens, attention_mask=mask.expand(2, 1, -1, -1)).logits
-        ours = kf.convert(kf.load(tmp_path), "memory", segment=4, memory=3, sinks=sinks)
+        source = kf.load(tmp_path)
+        if sinks and kind != "gpt2":  # they have no sinks at a distance that is at most a trained one
+            ours = kf.convert(source, f"Causal() & (Segment(4, 3) | Tokens({sinks}))")
+        else:
+            ours = kf.convert(source, "memory", segment=4, memory=3, sinks=sinks)
         agree(ours.logits(tokens).y, want, 1e-6)
     assert not torch.allclose(want[:, 9:], theirs(tokens).logits[:, 9:], rtol=0.01, atol=0.01)
 

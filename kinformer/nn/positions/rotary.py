@@ -64,14 +64,28 @@ class Rotary(Rotation):
                 f"Rotary({self.head_dim}) got heads of width {x.shape[-1]}, expected {self.head_dim}. Give "
                 f"Rotary({x.shape[-1]}), or turned= to turn only some dimensions"
             )
+        return self._turn(x, pos, 1.0 if self.scaling is None else self.scaling.attention_scaling)
+
+    def move(self, x: Float[Tensor, "B H T K"], distance: Int[Tensor, "B T"]) -> Float[Tensor, "B H T K"]:
+        """Return rotated queries or keys at other positions.
+
+        Rotations add up, so the result equals the rotation of the unrotated vectors by the new positions.
+
+        x: vectors that `forward` has rotated by their positions.
+        distance: new position minus old position.
+        """
+        return self._turn(x, distance, 1.0)
+
+    def _turn(self, x: Float[Tensor, "B H T K"], pos: Int[Tensor, "B T"], factor: float) -> Float[Tensor, "B H T K"]:
+        """Rotate by angles, and multiply the rotated dimensions by a factor."""
         # angles of far positions need more digits than bfloat16 has
         dtype = torch.promote_types(x.dtype, torch.float32)
         turns = angular(self.turned, dtype, x.device, self.base)
         turns = turns if self.scaling is None else self.scaling.scale(turns, self.base)
         angle = pos[:, None, :, None].to(dtype) * turns  # [B 1 T turned/2]
         cos, sin = angle.cos(), angle.sin()
-        if self.scaling is not None and self.scaling.attention_scaling != 1:
-            cos, sin = cos * self.scaling.attention_scaling, sin * self.scaling.attention_scaling
+        if factor != 1:
+            cos, sin = cos * factor, sin * factor
         turned, rest = x[..., : self.turned].to(dtype), x[..., self.turned :]
         if self.pairs == "half":
             a, b = turned.chunk(2, -1)
