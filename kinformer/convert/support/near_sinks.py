@@ -1,4 +1,4 @@
-"""Attention sinks beside near keys in layers with rotary positions, at a distance that training has reached."""
+"""Attention sinks beside near keys, at distances that training has reached, for rotary positions."""
 
 from typing import cast
 
@@ -38,7 +38,9 @@ def _is_rotary(layer: Attention) -> bool:
 
 
 def read_near_keys_and_sinks(model: Model, near: Pattern, sinks: int, keep: int | tuple[int, ...]) -> None:
-    """Let the layers of a model read near keys and the first tokens, which count as just before the near keys.
+    """Let the layers of a model read near keys and the first tokens.
+
+    The first tokens count as just before the near keys.
 
     model: the model, which is changed.
     near: the near keys of a query, such as `Band(251)`.
