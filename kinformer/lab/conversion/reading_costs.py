@@ -45,7 +45,7 @@ def reading_costs(
     The state of every length is measured, even if there is no time to fill it.
 
     model: a language model with a decoding state.
-    seconds: time after which no longer row is read.
+    seconds: time after which no longer row is read; the shortest one is always read.
     lengths: the lengths in tokens, ascending. Lengths beyond the model's learned positions are left out.
     on_progress: called with the finished fraction.
 
@@ -65,7 +65,7 @@ def reading_costs(
         state = model.start(1, lengths[-1])
         for length, size in zip(lengths, sizes, strict=True):
             first, start = read, monotonic()
-            while read < length - STEPS and monotonic() - began < seconds:
+            while read < length - STEPS and (length == lengths[0] or monotonic() - began < seconds):
                 at = min(read + CHUNK, length - STEPS)
                 state = model.logits(tokens[:, read:at], state, last=True).state
                 read = at
