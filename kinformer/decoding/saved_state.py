@@ -100,10 +100,15 @@ def load_reading(path: Path, model: Any) -> PrefilledText:
 def fingerprint(model: Any) -> str:
     """Return the SHA-256 of a model's member, keywords, changes and weights, which identifies the model.
 
+    Keywords with their default values are left out, so that a keyword that a later version adds changes nothing.
+
     model: model to identify.
     """
     record = getattr(model, "member", None)
-    named = [type(model).__name__] if record is None else [record.name, record.keywords, *record.changes]
+    named: list[Any] = [type(model).__name__]
+    if record is not None:
+        keywords = {name: value for name, value in record.keywords.items() if value != record.defaults.get(name)}
+        named = [record.name, keywords, *record.changes]
     digest = hashlib.sha256(json.dumps(named, sort_keys=True, default=str).encode())
     _add(digest, model.state_dict())
     return digest.hexdigest()
