@@ -19,6 +19,7 @@ from kinformer.convert.poolingformer import PoolingformerConversion as Poolingfo
 from kinformer.convert.positions import PositionsConversion as PositionsConversion
 from kinformer.convert.predictive_attention import PredictiveAttentionConversion as PredictiveAttentionConversion
 from kinformer.convert.retrieval import RetrievalConversion as RetrievalConversion
+from kinformer.convert.talking_heads import TalkingHeadsConversion as TalkingHeadsConversion
 from kinformer.convert.window import WindowConversion as WindowConversion
 from kinformer.core.actor import Actor as Actor
 from kinformer.core.aggregation import Aggregation as Aggregation

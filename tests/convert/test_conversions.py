@@ -53,6 +53,8 @@ def tiny_bert() -> Model:
 
 
 CASES = (
+    Case("talking_heads", {}, tiny_bert),
+    Case("talking_heads", {"bias": True, "keep": (2,)}, tiny_llama),
     Case("topk_transformer", {"k": 3}, tiny_gpt),
     Case("pattern", {"pattern": "Band(9) | Tokens(2)"}, tiny_gpt),
     Case("Causal() & Band(20)", {}, tiny_llama),
