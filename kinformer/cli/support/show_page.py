@@ -22,6 +22,7 @@ from kinformer.cli.support.page import Page, Topic, is_member
 from kinformer.cli.support.topic_list import EXAMPLES, NARROW, training_command, width_of
 from kinformer.cli.support.topics import topics_of
 from kinformer.cli.support.typed_parts import expression_page, patterns_in_expression
+from kinformer.core.conversion import Conversion
 from kinformer.core.discover import part_names
 from kinformer.core.pattern import Pattern
 from kinformer.lab.data.support.data_readers import form_of
@@ -33,10 +34,11 @@ from kinformer.pages.pictures.support.terminal import lines
 from kinformer.pages.pictures.who_reads import CAPTION, side_by_side
 
 MOST, FIRST = 6, 2  # examples of a page to draw; pages of a topic to draw
-TRIALS = {  # commands that train with the subject of a page
-    "member": "{name} --data {data} --minutes 1 --out runs/{folder}",
-    "task": "gpt --data task={name} --minutes 1 --out runs/{folder}",
-    "environment": "gtrxl --data env={name} --minutes 5 --out runs/{folder}",
+TRIALS = {  # commands that try the subject of a page
+    "member": "train {name} --data {data} --minutes 1 --out runs/{folder}",
+    "task": "train gpt --data task={name} --minutes 1 --out runs/{folder}",
+    "environment": "train gtrxl --data env={name} --minutes 5 --out runs/{folder}",
+    "conversion": "convert HF_FOLDER --to {name} --dry-run",
 }
 
 
@@ -294,15 +296,16 @@ def _lines(named: dict[str, Any], console: Console, width: int) -> None:
 
 
 def _commands(page: Page) -> Iterator[str]:
-    """The command that trains with the subject of a page, and the import of other subjects."""
+    """The command that tries the subject of a page, and the import of other subjects."""
     is_own_file = ".py:" in page.heading
     for title, subject in page.main:
         kind = "member" if is_member(subject) else getattr(subject, "kind", None)
+        kind = "conversion" if inspect.isclass(subject) and issubclass(subject, Conversion) else kind
         if kind in TRIALS:
             name = quote(page.heading) if is_own_file else title if kind == "member" else page.heading.partition("/")[2]
             folder, data = (title, _data(page)) if kind == "member" else (title.lower(), "")
             line = TRIALS[kind].format(name=name, data=data, folder=folder)
-            yield f"\n  kinformer train {line}"
+            yield f"\n  kinformer {line}"
     if page.form:
         yield f"\n  {training_command(page.form.partition('=')[0])}"
         return
