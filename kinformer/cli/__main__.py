@@ -131,8 +131,7 @@ def describe_program(
         kinformer generate runs/llama --prompt "def main("
 
     \b
-    `kinformer COMMAND --help` explains a command.
-    `kinformer show topics` lists the topics, and --version prints the version.
+    `kinformer COMMAND --help` explains a command; --version prints the version.
     """
 
 

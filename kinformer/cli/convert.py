@@ -90,7 +90,7 @@ def convert(
     resume: options.Resume = False,
     as_json: options.Json = False,
 ) -> None:
-    """Give a trained model another mechanism, and keep its trained weights.
+    """Give a trained model another mechanism.
 
     \b
     Examples:
@@ -104,9 +104,9 @@ def convert(
         # Fewer heads of keys and values, adapted for 10 minutes beside the source
         kinformer convert HF_FOLDER --to mqa --data text=PATH --minutes 10 --out runs/mqa
 
-    The model is a run of kinformer, a folder of transformers, a .gguf file or hf:ORG/NAME. The result in --out is a run
-    that every command reads. report.html there shows the plan, the measurements and the costs. conversion.json has the
-    same numbers.
+    The trained weights are kept. The model is a run of kinformer, a folder of transformers, a .gguf file or
+    hf:ORG/NAME. The result in --out is a run that every command reads. report.html there shows the plan, the
+    measurements and the costs. conversion.json has the same numbers.
 
     The plan is printed first. A tensor is copied, or moved to another name, or computed from several (averaged, tiled,
     stretched), or it is new; tensors of the source that have no place are dropped.

@@ -83,7 +83,7 @@ def test_damaged_json_is_named(name: str, content: str, message: str, tmp_path: 
         ({"hidden_size": 10**30}, "the config cannot be built: "),
         ({"rope_parameters": "linear"}, "got rope_parameters='linear', expected"),
         ({"rope_scaling": [1]}, "got rope_scaling=[1], expected"),
-        ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "got rope_type='linear', expected 'default'"),
+        ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "got rope_type='dynamic', expected"),
     ],
 )
 @pytest.mark.parametrize("kind", ["llama", "gpt_neox"])

@@ -106,11 +106,8 @@ def test_a_loaded_model_is_saved_and_loaded_as_ours(tmp_path: Path) -> None:
     [
         ({"model_type": "lama"}, "does not read models of type 'lama'; the nearest is 'llama'; it reads "),
         ({"attn_logit_cap": 30.0}, "attn_logit_cap=30.0, expected no such key for model_type 'llama'. Remove the"),
-        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "got rope_type='linear', expected 'default': scaled"),
-        (
-            {"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}},
-            "got rope_type='llama3', expected 'default': scaled rotary positions are not supported. Run this",
-        ),
+        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "got rope_type='dynamic', expected"),
+        ({"rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4}}, "got rope_type='longrope', expected"),
         ({"hidden_act": "xielu"}, "hidden_act='xielu', expected 'silu' or"),
         ({"mlp_bias": True}, "got mlp_bias=True"),
         ({"num_attention_heads": 5}, "the config cannot be built: "),

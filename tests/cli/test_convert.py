@@ -27,7 +27,11 @@ def test_a_plan_is_printed_and_nothing_is_written(tmp_path: Path, capsys: pytest
     assert "equal to the source's for rows of up to 11 tokens" in out and "copied" in out
     assert run(["convert", made, "--to", "mqa", "--dry-run", "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
-    assert plan["recipe"] == "heads" and plan["options"] == {"key_heads": 1} and plan["promise"]["length"] == 0
+    assert (
+        plan["recipe"] == "heads"
+        and plan["options"] == {"key_heads": 1, "merge": "mean"}
+        and plan["promise"]["length"] == 0
+    )
     assert {fate["fate"] for fate in plan["fates"]} == {"copied", "averaged"}
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 

@@ -64,6 +64,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         "store": [file],
         "--data": ["--data", data],
         "--out": ["--out", f"{base}/out"],
+        "--to": ["--to", "window"],
         "--save": ["--save", f"{base}/saved"],
         "--steps": ["--steps", "1"],
         "--text": ["--text", "a_b"],

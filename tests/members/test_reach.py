@@ -72,7 +72,6 @@ COMMANDS = {
 }
 REASONS = {
     "ChunkScore": "PublishedLSH makes it as it reads",
-    "GatedGlobalSoftmax": "the conversion etc gives it to a trained model",
     "Marked": "whoever calls a model from Python marks the tokens of a batch, such as a question's; no data here does",
     "MarkedKeys": "a half of Marked",
     "PairMask": "whoever calls a layer from Python gives a mask; no member has one",

@@ -49,6 +49,8 @@ class Adaptation:
         new: names of the parameters that the source does not have; LoRA trains them in full.
         """
         settings = self.settings or adaptation_settings()
+        if converted.longest is not None:
+            settings = replace(settings, length=min(settings.length, converted.longest))
         if (lora := settings.adapters) is not None and not lora.train:
             settings = replace(settings, lora=replace(lora, train=new))
         model, taught = converted, False
