@@ -17,7 +17,7 @@ from kinformer.nn.mechanisms.talking_heads import MixHeads
 class TalkingHeadsConversion(Conversion):
     """Let the heads of each layer mix their scores before the softmax, and their weights after it.
 
-    Choose it to fine-tune a model with many narrow heads on short rows: two small matrices per layer are new and start
+    Choose it to fine-tune a model with many narrow heads on short rows. Two small matrices per layer are new and start
     as the identity, so outputs are equal until training moves them. The whole matrix of scores is computed, so it costs
     more time and memory than the source.
 
