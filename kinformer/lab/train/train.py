@@ -107,8 +107,8 @@ def _train(
     if run is not None and going_on:
         settings, decisions = _restore_run(run, model, data, settings)  # before the model is distributed over processes
     with adapted(model, settings.adapters, settings.seed) as plan:
-        if plan is not None and show is not None and not group.rank:
-            show.note(str(plan))
+        if show is not None and not group.rank:
+            _note_trained(model, plan, show)
         training = Training(
             model,
             data,

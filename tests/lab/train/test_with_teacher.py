@@ -153,3 +153,22 @@ def test_it_goes_on_to_the_same_weights_with_lora_and_bf16(tmp_path: Path, monke
 def test_refusals(make: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
+
+
+class Notes(ProgressDisplay):
+    """The notes of a training."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def test_a_training_shows_what_each_loss_trains() -> None:
+    show, view = Notes(), with_teacher(small(0), small(1), logits=0.5, hidden=0.25)
+    train(view, noise(), StepBudget(1), replace(SMALL, lora=LoRA(2)), show=show)
+    lora, logits, hidden = show.notes
+    assert lora.startswith("LoRA of rank 2 trains ")
+    assert logits.startswith("the loss 'logits' with weight 0.5 trains ") and "lora_a" in logits
+    assert hidden.startswith("the loss 'hidden' with weight 0.25 trains ")
