@@ -114,7 +114,7 @@ def convert(
     if out is None and not dry_run:
         raise UserError("give --out FOLDER for the converted model, or --dry-run to see only the plan")
     # imported here, so that --help and early errors do not wait for torch or rich
-    from kinformer.cli.support.conversion import ConversionJob, print_plan
+    from kinformer.cli.support.conversion import convert_into, print_plan
     from kinformer.cli.support.load_model import load_model
 
     if minutes is None and steps is None:
@@ -128,8 +128,19 @@ def convert(
         if dry_run or out is None:
             print_plan(model, to, tuple(words or ()), as_json)
             return
-        settings = _settings(ctx, full, lora)
-        job = ConversionJob(
-            to, tuple(words or ()), data, valid, out, minutes, steps, settings, teach, seconds, seed, resume
+        convert_into(
+            model,
+            to,
+            tuple(words or ()),
+            data,
+            out,
+            as_json,
+            valid=valid,
+            minutes=minutes,
+            steps=steps,
+            settings=_settings(ctx, full, lora),
+            teach=teach,
+            resume=resume,
+            seconds=seconds,
+            seed=seed,
         )
-        job.run(model, as_json)

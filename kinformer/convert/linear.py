@@ -10,7 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from kinformer.convert.support.attention_transfer import transfer_attention
-from kinformer.convert.support.changed_model import attention_layers, kept_layers, record_change, replace_module
+from kinformer.convert.support.changed_model import attention_layers, kept_layers, record_change
 from kinformer.core.checks import check_at_least, check_option
 from kinformer.core.conversion import Conversion, Progress, Promise
 from kinformer.core.feature_map import FeatureMap
@@ -80,7 +80,7 @@ class LinearConversion(Conversion):
         for number, name, layer in self._layers(model):
             _check_layer(model, name, layer)
             new = Attention(layer.projection, self._mechanism(number, layer), aggregation=layer.aggregation)
-            replace_module(model, name, new.to(next(layer.parameters())).train(layer.training))
+            model.set_submodule(name, new.to(next(layer.parameters())).train(layer.training))
         return record_change(model, self)
 
     def promise(self, model: Model) -> Promise:

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from kinformer.convert.pattern import PatternConversion
-from kinformer.convert.support.changed_model import attention_layers, record_change, replace_module
+from kinformer.convert.support.changed_model import attention_layers, record_change
 from kinformer.convert.support.near_sinks import can_move_queries, read_near_keys_and_sinks
 from kinformer.core.checks import check_at_least
 from kinformer.core.conversion import Conversion, Promise
@@ -81,7 +81,7 @@ class MemoryConversion(Conversion):
             memory = Hidden(self.segment, self.memory)
             new = Attention(old.projection, old.mechanism, memory=memory, aggregation=old.aggregation)
             new.side, new.key_side = old.side, old.key_side  # trained projections of a bias
-            replace_module(model, name, new.train(old.training))
+            model.set_submodule(name, new.train(old.training))
         model.lanes = True
         return record_change(model, self)
 

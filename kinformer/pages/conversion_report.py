@@ -68,8 +68,7 @@ def _points(
 
 
 def _title(report: ConversionReport) -> str:
-    options = ", ".join(f"{name}={value}" for name, value in report.plan.options.items() if value not in ((), None))
-    return f"{report.source} to {report.plan.recipe}({options})"
+    return f"{report.source} to {report.plan.title}"
 
 
 def _body(report: ConversionReport, plots: Sequence[Plot]) -> Iterator[str]:

@@ -4,7 +4,6 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,13 @@ from kinformer.cli.support.console import plain_console
 from kinformer.cli.support.progress_bar import progress
 from kinformer.cli.support.run_folder import make_folder
 from kinformer.cli.support.table_as_text import warn_of_table
-from kinformer.convert.support.conversion_plan import ConversionPlan, PlannedConversion, find_conversion, options_source
+from kinformer.convert.support.conversion_plan import ConversionPlan, options_source, plan_conversion
 from kinformer.core.keywords import parse_keywords
 from kinformer.core.model import display_name
 from kinformer.lab.conversion.conversion_report import ConversionReport
 from kinformer.lab.conversion.convert import convert
 from kinformer.lab.data.resolve import resolve
 from kinformer.lab.train.progress import ProgressDisplay, Status
-from kinformer.lab.train.settings import Settings
 from kinformer.pages.conversion_report import PAGE, cost_cells, save_conversion_report
 
 
@@ -45,10 +43,7 @@ def print_plan(model: Any, what: str, words: Sequence[str], as_json: bool) -> No
     words: its options.
     as_json: True prints JSON.
     """
-    options = options_of(what, words)
-    if isinstance(options.get("keep"), int):
-        options["keep"] = ()  # the layers are chosen by measurement
-    plan = PlannedConversion.of(model, find_conversion(what, options)).plan
+    plan = plan_conversion(model, what, options_of(what, words)).plan
     if as_json:
         print(json.dumps(ConversionReport(display_name(model), plan).to_json()["plan"], indent=2))
     else:
@@ -56,8 +51,7 @@ def print_plan(model: Any, what: str, words: Sequence[str], as_json: bool) -> No
 
 
 def _write_plan(plan: ConversionPlan, file: Any) -> None:
-    options = ", ".join(f"{name}={value}" for name, value in plan.options.items() if value not in ((), None))
-    print(f"{plan.recipe}({options})\n{plan.promise_text}", file=file)
+    print(f"{plan.title}\n{plan.promise_text}", file=file)
     _write_table(plan.fate_cells(), file)
 
 
@@ -72,70 +66,41 @@ def _write_table(cells: Sequence[Sequence[str]], file: Any) -> None:
     console.print(table)
 
 
-@dataclass(frozen=True)
-class ConversionJob:
-    """A conversion as a command line gives it.
+def convert_into(
+    model: Any, what: str, words: Sequence[str], data: str | None, out: Path, as_json: bool, **settings: Any
+) -> None:
+    """Convert a model, save it in a folder with its report, and print the results.
 
+    model: the trained model.
     what: the conversion.
     words: its options.
-    data, valid: text for matching, adapting and measuring, and its validation file, as the user writes them; or None.
-    out: the folder of the converted model.
-    minutes, steps: length of the adaptation; both None for none.
-    settings: settings of the adaptation; None for the default.
-    teach: weight of the loss that compares predictions with the source's.
-    seconds: time for measuring long rows, for each of the two models.
-    seed: seed of the rows for matching.
-    resume: continue the adaptation in the folder.
+    data: text for matching, adapting and measuring, as the user writes it; or None.
+    out: the folder.
+    as_json: True prints JSON on stdout; the plan then goes to stderr.
+    settings: further arguments of `kf.convert`.
     """
-
-    what: str
-    words: Sequence[str]
-    data: str | None
-    valid: str | None
-    out: Path
-    minutes: float | None
-    steps: int | None
-    settings: Settings | None
-    teach: float
-    seconds: float
-    seed: int
-    resume: bool
-
-    def run(self, model: Any, as_json: bool) -> None:
-        """Convert a model, save it in the folder with its report, and print the results.
-
-        model: the trained model.
-        as_json: True prints JSON on stdout; the plan then goes to stderr.
-        """
-        options, file = options_of(self.what, self.words), sys.stderr if as_json else sys.stdout
-        if self.data is not None:
-            warn_of_table(resolve(self.data))
-        make_folder(self.out)
-        with stage_progress() as show:
-            converted = convert(
-                model,
-                self.what,
-                data=self.data,
-                valid=self.valid,
-                minutes=self.minutes,
-                steps=self.steps,
-                settings=self.settings,
-                teach=self.teach,
-                out=self.out,
-                resume=self.resume,
-                seconds=self.seconds,
-                seed=self.seed,
-                progress=show,
-                show=StageDisplay(show),
-                on_plan=lambda plan: _write_plan(plan, file),
-                **options,
-            )
-            report: ConversionReport = converted.report
-            save_conversion_report(report, self.out)
-        if as_json:
-            print(json.dumps(report.to_json(), indent=2))
-        else:
-            _write_results(report, self.out, file)
+    options, file = options_of(what, words), sys.stderr if as_json else sys.stdout
+    if data is not None:
+        warn_of_table(resolve(data))
+    make_folder(out)
+    with stage_progress() as show:
+        converted = convert(
+            model,
+            what,
+            data=data,
+            out=out,
+            progress=show,
+            show=StageDisplay(show),
+            on_plan=lambda plan: _write_plan(plan, file),
+            **settings,
+            **options,
+        )
+        report: ConversionReport = converted.report
+        save_conversion_report(report, out)
+    if as_json:
+        print(json.dumps(report.to_json(), indent=2))
+    else:
+        _write_results(report, out, file)
 
 
 def _write_results(report: ConversionReport, out: Path, file: Any) -> None:
@@ -160,6 +125,10 @@ class StageDisplay(ProgressDisplay):
     def status(self, status: Status) -> None:
         """Show the step and the loss."""
         self.show("adapt", min(status.spent, 1.0), f"step {status.step:,}, loss {status.train:.3f}")
+
+    def note(self, text: str) -> None:
+        """Print the text as a line, such as the weights that a loss trains."""
+        print(f"adapt: {text}", file=sys.stderr)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from kinformer.convert.support.changed_model import attention_layers, replace_module
+from kinformer.convert.support.changed_model import attention_layers
 from kinformer.core.collected_outputs import wants_and_sends
 from kinformer.core.conversion import WeightSource
 from kinformer.core.layer import Layer
@@ -117,7 +117,7 @@ def replace_attention(model: Model, make: Callable[[int, Attention], Layer]) -> 
     make: makes the new layer from the number of the block and its old layer.
     """
     for number, (name, layer) in enumerate(attention_layers(model)):
-        replace_module(model, name, make(number, layer))
+        model.set_submodule(name, make(number, layer))
     body: Any = model.body
     for block in body.layers:  # blocks and stacks note at their construction what their layers want and send
         block.wants, block.sends = wants_and_sends(block.layers, rising=False)

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-import torch
 from torch import nn
 
 from kinformer.core.change import Change
@@ -168,23 +167,3 @@ def check_layer_numbers(name: str, numbers: tuple[int, ...], count: int) -> None
     """
     if wrong := [number for number in numbers if not 1 <= number <= count]:
         raise ValueError(f"{name} has the layer {wrong[0]}, expected numbers from 1 to {count}, one for each layer")
-
-
-def replace_module(model: nn.Module, name: str, part: nn.Module) -> None:
-    """Put a module into a model in place of the module of a name.
-
-    model: the model, which is changed.
-    name: name of the module, such as "body.layers.0.layers.0".
-    part: the new module.
-    """
-    model.set_submodule(name, part)
-
-
-@torch.no_grad()
-def load_weights(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Copy tensors into the parameters and buffers of a model; the others keep their values.
-
-    model: the model, which is changed.
-    tensors: the tensors by name.
-    """
-    model.load_state_dict(dict(tensors), strict=False)

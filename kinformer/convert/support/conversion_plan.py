@@ -51,6 +51,12 @@ class ConversionPlan(NamedTuple):
     fates: tuple[TensorFate, ...]
 
     @property
+    def title(self) -> str:
+        """The recipe with the options that are set, such as "window(window=252, sinks=4)"."""
+        options = ", ".join(f"{name}={value}" for name, value in self.options.items() if value not in ((), [], None))
+        return f"{self.recipe}({options})"
+
+    @property
     def promise_text(self) -> str:
         """The promise as a sentence."""
         length, reason = self.promise
@@ -103,6 +109,22 @@ def find_conversion(what: str, options: Mapping[str, Any]) -> Conversion:
     if "member" in preset:
         options = {"keywords": tuple(as_texts(options))}
     return recipe(**{**preset, **options})
+
+
+def plan_conversion(model: Model, what: str, options: Mapping[str, Any]) -> "PlannedConversion":
+    """Return the plan of the conversion that a text names.
+
+    A number of layers to keep is planned as no layer, because only a measurement can choose the layers.
+
+    model: the trained model.
+    what: the text, as in `find_recipe`.
+    options: options of the recipe.
+
+    Errors: the errors of `find_conversion`; ValueError if the conversion does not fit the model.
+    """
+    if isinstance(options.get("keep"), int):
+        options = {**options, "keep": ()}
+    return PlannedConversion.of(model, find_conversion(what, options))
 
 
 def options_source(what: str) -> Callable[..., Any]:

@@ -1,5 +1,6 @@
 """convert: give a trained model another mechanism, and keep its trained weights."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -13,7 +14,8 @@ from torch import Tensor
 
 from kinformer.checkpoint.checkpoint import load, save
 from kinformer.convert.retrieval import RetrievalConversion
-from kinformer.convert.support.conversion_plan import ConversionPlan, PlannedConversion, find_conversion
+from kinformer.convert.support.conversion_plan import ConversionPlan, PlannedConversion, plan_conversion
+from kinformer.core.conversion import Progress
 from kinformer.core.mechanism import NoState
 from kinformer.core.missing_path import refuse_long_paths
 from kinformer.core.model import Model, display_name
@@ -34,7 +36,6 @@ from kinformer.lab.train.folder_lock import lock_folder
 from kinformer.lab.train.progress import ProgressDisplay
 from kinformer.lab.train.settings import Settings
 
-Progress = Callable[[str, float], None]
 LENGTH = 1024  # tokens of a row, at most the length of the model's training
 FIT_TOKENS = 8192  # tokens that new parts are matched on
 KEEP_TOKENS = 2048  # tokens on which each layer is measured
@@ -108,6 +109,7 @@ def convert(
     with nullcontext() if folder is None else lock_folder(folder):
         if resume and folder is not None:
             converted, report = load(folder), ConversionReport.load(folder)
+            _refuse_other_conversion(report, plan_conversion(model, what, options).plan, folder)
         else:
             converted, report = _convert(model, what, options, text, folder, seed, progress, on_plan)
             _measure_long_rows(report, {"source": model, "converted": converted}, seconds, progress)
@@ -129,6 +131,18 @@ def convert(
     return converted
 
 
+def _refuse_other_conversion(report: ConversionReport, wanted: ConversionPlan, folder: Path) -> None:
+    """Raise ValueError if a folder holds another conversion than the one to resume; the layers to keep may differ."""
+    stored, expected = (
+        plan._replace(options=json.loads(json.dumps({**plan.options, "keep": ()}))) for plan in (report.plan, wanted)
+    )
+    if (stored.recipe, stored.options) != (expected.recipe, expected.options):
+        raise ValueError(
+            f"cannot resume: {folder} holds a conversion to {stored.title}, expected {expected.title}. Give its "
+            "options, or another out"
+        )
+
+
 def _measure_long_rows(report: ConversionReport, models: Mapping[str, Any], seconds: float, progress: Progress) -> None:
     """Put the costs of reading long rows into the report, for models that write text."""
     for name, model in models.items() if seconds else ():
@@ -148,10 +162,7 @@ def _convert(
     on_plan: Callable[[ConversionPlan], None],
 ) -> tuple[Any, ConversionReport]:
     """Return the converted model with its new parts matched to the source, and the report of it."""
-    count = options.get("keep", ())
-    if isinstance(count, int):
-        options = {**options, "keep": ()}
-    planned = PlannedConversion.of(model, find_conversion(what, options))
+    count, planned = options.get("keep", ()), plan_conversion(model, what, options)
     report = ConversionReport(display_name(model), planned.plan)
     on_plan(report.plan)
     if isinstance(count, int) and text is None:

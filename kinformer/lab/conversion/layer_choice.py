@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from kinformer.convert.support.changed_model import attention_layers, replace_module
+from kinformer.convert.support.changed_model import attention_layers
 from kinformer.core.eval_mode import evaluating
 
 
@@ -27,9 +27,9 @@ def losses_by_layer(
     model, losses = copy.deepcopy(source), list[float]()
     layers = list(zip(attention_layers(source), attention_layers(converted), strict=True))
     for number, ((name, layer), (_, other)) in enumerate(layers, 1):
-        replace_module(model, name, other)
+        model.set_submodule(name, other)
         losses.append(mean_loss(model, rows))
-        replace_module(model, name, layer)
+        model.set_submodule(name, layer)
         on_progress(number / len(layers))
     return losses
 

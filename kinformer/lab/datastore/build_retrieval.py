@@ -1,12 +1,12 @@
 """Building of a kNN-LM in a folder: a datastore of a text, tuned settings, and the model with both."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from kinformer.checkpoint.checkpoint import save
 from kinformer.convert.retrieval import RetrievalConversion
 from kinformer.convert.support.conversion_plan import PlannedConversion
+from kinformer.core.conversion import Progress
 from kinformer.lab.data.text import TextData
 from kinformer.lab.datastore.build_datastore import Dtype
 from kinformer.lab.datastore.datastore import Datastore
@@ -18,7 +18,6 @@ from kinformer.models.support.retrieval_lm import OWN, RetrievalLM
 
 LENGTH = 512  # tokens of a window, at most the length of the model's training
 VALID_BYTES = 16_384  # bytes of validation text to tune on
-Progress = Callable[[str, float], None]
 
 
 def build_retrieval(
