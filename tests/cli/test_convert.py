@@ -74,3 +74,13 @@ def test_what_is_wrong_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture
     fails(capsys, ["convert", made, "--to", "mqa", "heds=1", "--dry-run"], "has no keyword 'heds'")
     few = ["convert", made, "--to", "window", "keep=1", "--out", str(tmp_path / "x")]
     fails(capsys, few, "chooses the layers to keep by measurement: got no data")
+
+
+def test_a_conversion_with_a_datastore_is_a_run(tmp_path: Path, book: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made, out = folder(tmp_path / "run", "gpt"), str(tmp_path / "out")
+    words = ["convert", made, "--to", "knn-lm", "k=8", "--data", f"text={book}", "--out", out, "--seconds", "0"]
+    assert run(words) == 0
+    assert run(["evaluate", out, "--data", f"text={book}", "--bytes", "200", "--json"]) == 0
+    fails(capsys, ["evaluate", out, "--data", f"text={book}", "--knn"], "which it always searches")
+    train = ["train", "gpt", "--from", out, "--data", f"text={book}", "--steps", "1", "--out", str(tmp_path / "more")]
+    fails(capsys, [*train, "--batch", "1", "--length", "8"], "all of its weights are frozen")

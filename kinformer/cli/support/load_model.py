@@ -23,6 +23,7 @@ from kinformer.lab.member_choice import find_member_function
 from kinformer.models.continuous_cache import ContinuousCache
 from kinformer.models.lm import LM
 from kinformer.models.spalm import SPALM
+from kinformer.models.support.retrieval_lm import RetrievalLM
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}  # of autocast, by the names of --precision
 
@@ -146,6 +147,11 @@ def with_datastore(model: Any, folder: Path, knn: bool, datastore: Path | None, 
         if not knn:
             return model
         datastore = None
+    if isinstance(model, RetrievalLM):
+        raise UserError(
+            f"--knn has no effect on this {display_name(model)}: a conversion gave it a datastore, which it always "
+            "searches. Leave out --knn and --datastore"
+        )
     if not isinstance(model, LM):
         raise UserError(
             f"--knn has no effect on this {display_name(model)}: it does not predict the next token of a text. Leave "

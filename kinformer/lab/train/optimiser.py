@@ -8,6 +8,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import AdamW
 
 from kinformer.core.loss import penalties_of
+from kinformer.core.model import display_name
 
 
 def adamw(
@@ -25,9 +26,16 @@ def adamw(
         steps.
     eps: the term that AdamW adds to its denominator.
 
+    Errors: ValueError for a model whose weights are all frozen.
+
     Source: Loshchilov and Hutter, 2017, arXiv:1711.05101.
     """
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not trained:
+        raise ValueError(
+            f"cannot train this {display_name(model)}: all of its weights are frozen. Train the model that it was made "
+            "from, or call requires_grad_() on the weights to train"
+        )
     groups = [
         {"params": [parameter for parameter in trained if parameter.dim() >= 2], "weight_decay": decay},
         {"params": [parameter for parameter in trained if parameter.dim() < 2], "weight_decay": 0.0},

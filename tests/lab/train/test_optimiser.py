@@ -96,3 +96,9 @@ def test_budgets_count_steps_or_minutes() -> None:
     ):
         with pytest.raises(ValueError, match="wrong number of|minutes=nan: give a finite number"):
             wrong()
+
+
+def test_a_model_without_a_weight_to_train_is_refused() -> None:
+    model = nn.Linear(2, 2).requires_grad_(False)
+    with pytest.raises(ValueError, match="cannot train this Linear: all of its weights are frozen"):
+        adamw(model, 1e-3, 0.1)
