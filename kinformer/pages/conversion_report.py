@@ -8,11 +8,12 @@ from pathlib import Path
 from kinformer.checkpoint.atomic_files import write
 from kinformer.lab.byte_units import size
 from kinformer.lab.conversion.conversion_report import ConversionReport
-from kinformer.lab.conversion.reading_costs import ReadingCost
+from kinformer.lab.conversion.reading_costs import LENGTHS, ReadingCost
 from kinformer.lab.plot import Axes, Plot, PlotLine, by_category
 from kinformer.pages.html_page import html_page
 from kinformer.pages.plots import save_plots, svg
 
+ENDS = (0.9 * LENGTHS[0], 1.1 * LENGTHS[-1])  # of the axis of lengths in every plot
 PICTURE, PAGE = "conversion.png", "report.html"
 Cells = Sequence[Sequence[str]]
 
@@ -48,14 +49,14 @@ def conversion_plots(report: ConversionReport) -> Iterator[Plot]:
         lines = [PlotLine(*pairs, name, "o-") for name, pairs in points.items() if pairs]
         if lines:
             lowest = None if "y" in log else 0
-            yield Plot(title, "tokens read", unit, lines, log=log, prefixed="xy", ylim=(lowest, None))
+            yield Plot(title, "tokens read", unit, lines, log=log, prefixed="xy", xlim=ENDS, ylim=(lowest, None))
 
 
 COSTS: tuple[tuple[str, str, Axes, Callable[[ReadingCost], float | None]], ...] = (
     ("state of one row", "bytes", "xy", lambda cost: cost.state),
     ("reading in chunks", "tokens per second", "x", lambda cost: cost.reading),
     ("writing token by token", "tokens per second", "x", lambda cost: cost.writing),
-    ("memory of model and reading", "bytes", "xy", lambda cost: cost.memory),
+    ("memory of model and reading", "bytes", "x", lambda cost: cost.memory),
 )
 
 
