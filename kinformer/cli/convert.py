@@ -119,6 +119,8 @@ def convert(
 
     if minutes is None and steps is None:
         refuse_useless(ctx, "without --minutes or --steps", *ADAPTATION, "resume")
+    elif data is None:
+        raise UserError("an adaptation trains on a text; give --data text=PATH, or leave out --minutes and --steps")
     if full:
         refuse_useless(ctx, "with --full", "lora")
     if out is not None:

@@ -74,6 +74,8 @@ def test_what_is_wrong_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture
     fails(capsys, ["convert", made, "--to", "mqa", "heds=1", "--dry-run"], "has no keyword 'heds'")
     few = ["convert", made, "--to", "window", "keep=1", "--out", str(tmp_path / "x")]
     fails(capsys, few, "chooses the layers to keep by measurement: got no data")
+    fails(capsys, [*few, "--minutes", "1"], "an adaptation trains on a text; give --data text=PATH")
+    assert not (tmp_path / "x").exists()
 
 
 def test_a_conversion_with_a_datastore_is_a_run(tmp_path: Path, book: Path, capsys: pytest.CaptureFixture[str]) -> None:

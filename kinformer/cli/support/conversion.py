@@ -82,21 +82,26 @@ def convert_into(
     options, file = options_of(what, words), sys.stderr if as_json else sys.stdout
     if data is not None:
         warn_of_table(resolve(data))
+    is_new = not out.exists()
     make_folder(out)
-    with stage_progress() as show:
-        converted = convert(
-            model,
-            what,
-            data=data,
-            out=out,
-            progress=show,
-            show=StageDisplay(show),
-            on_plan=lambda plan: _write_plan(plan, file),
-            **settings,
-            **options,
-        )
-        report: ConversionReport = converted.report
-        save_conversion_report(report, out)
+    try:
+        with stage_progress() as show:
+            converted = convert(
+                model,
+                what,
+                data=data,
+                out=out,
+                progress=show,
+                show=StageDisplay(show),
+                on_plan=lambda plan: _write_plan(plan, file),
+                **settings,
+                **options,
+            )
+            report: ConversionReport = converted.report
+            save_conversion_report(report, out)
+    finally:
+        if is_new and not any(out.iterdir()):
+            out.rmdir()
     if as_json:
         print(json.dumps(report.to_json(), indent=2))
     else:
