@@ -40,7 +40,8 @@ class LinearConversion(Conversion):
 
     Choose it to decode text of any length in constant memory and time per token, if distant text still matters. The
     conversion `window` forgets it. The feature map phi is trained by attention transfer: each converted layer gets the
-    inputs that it has in the source, and learns to give the source's outputs.
+    inputs that it has in the source, and learns to give the source's outputs. Rotary positions keep their distances, so
+    a row longer than in training needs scaled positions first, such as `yarn`.
 
     map: feature map phi. "hedgehog" is learned, so it needs data. "favor" estimates exp(q.k / sqrt(K)) by random
         directions and needs no training; on sharp attention its error is large.
