@@ -61,7 +61,7 @@ class ETCConversion(Conversion):
     Errors: ValueError, in one line, for a source that is no bert in its published form, and for a token outside of its
     vocabulary. ValueError too for a length below the source's or the radius.
 
-    Source: Ainslie et al., 2020, arXiv:2004.08483, section 3.5 (lifting weights).
+    Source: Ainslie et al., 2020, arXiv:2004.08483 (lifting weights).
     """
 
     radius: int | None = None

@@ -52,10 +52,12 @@ class ExitsConversion(Conversion):
         each layer, which damages later tokens half as much as "copy", the paper's copy of its state.
     rank: rank of translators and shortcuts; None for full matrices.
 
-    Source: Schuster et al., 2022, arXiv:2207.07061; translators: Belrose et al., 2023, arXiv:2303.08112.
+    Source: Schuster et al., 2022, arXiv:2207.07061; translators: Belrose et al., 2023, arXiv:2303.08112; linear
+    shortcuts: Din et al., 2023, arXiv:2303.09435.
 
     Differences: CALM trains the layers for all exits, and a frozen model saves fewer layers. No threshold falls while
-    an output grows.
+    an output grows. In CALM a token also leaves at a confidence equal to the threshold. Translators come after the norm
+    of the head, those of Belrose et al. before it.
     """
 
     spellings: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({"calm": {}})

@@ -21,7 +21,7 @@ from kinformer.nn.positions.rotary import Rotary
 from kinformer.nn.projections.qkv import QKV
 
 Merge = Literal["mean", "svd"]
-SMALLEST = 1e-10  # singular values below this part of the largest one count as 0
+SMALLEST = 1e-10  # eigenvalues below this part of the largest one are raised to it; singular values are their roots
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,9 @@ class LinearConversion(Conversion):
     arXiv:2402.04347 (Hedgehog); Zhang et al., 2024, arXiv:2410.10254 (LoLCATs); Choromanski et al., 2020,
     arXiv:2009.14794 (FAVOR+).
 
-    Differences: LoLCATs has no sinks, which decide on small models, and reads the window in blocks.
+    Differences: LoLCATs has no sinks, which decide on small models. It also has a form with a window of blocks. Its loss
+    compares the outputs of heads; here the outputs of the layer are compared, relative to their size. `Hedgehog` lists
+    the differences of the feature map and of the level.
     """
 
     spellings: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
@@ -79,7 +81,7 @@ class LinearConversion(Conversion):
 
     def restructure(self, model: Model) -> Model:
         for number, name, layer in self._layers(model):
-            _check_layer(model, name, layer)
+            _check_layer(model, name, layer, self.map)
             new = Attention(layer.projection, self._mechanism(number, layer), aggregation=layer.aggregation)
             model.set_submodule(name, new.to(next(layer.parameters())).train(layer.training))
         return record_change(model, self)
@@ -126,7 +128,7 @@ class LinearConversion(Conversion):
         return Hedgehog(sizes.heads, sizes.k_dim, key_heads=sizes.key_heads, directions=directions, seed=seed)
 
 
-def _check_layer(model: Model, name: str, layer: Attention) -> None:
+def _check_layer(model: Model, name: str, layer: Attention, map: Map) -> None:
     """Raise ValueError unless the layer is softmax attention to all keys up to the query."""
     mechanism, sizes = layer.mechanism, layer.sizes
     wrong = None
@@ -139,6 +141,8 @@ def _check_layer(model: Model, name: str, layer: Attention) -> None:
         wrong = f"its scores have {type(part).__name__}, which no feature map knows"
     elif layer.memory is not None or sizes.value_heads != sizes.key_heads:
         wrong = "it has a memory" if layer.memory is not None else "it has other numbers of heads of keys and of values"
+    elif map == "favor" and mechanism.scale not in (None, sizes.k_dim**-0.5):
+        wrong = f"its scores are scaled by {mechanism.scale:g}, and favor estimates exp(q.k / sqrt(K))"
     if wrong:
         raise ValueError(
             f"cannot make {name} of this {display_name(model)} linear: {wrong}, expected Softmax(Causal()). Convert a "

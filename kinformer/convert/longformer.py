@@ -34,7 +34,7 @@ class LongformerConversion(Conversion):
     window: tokens read on either side; one number, or one for each layer from the bottom. None gives the length of the
         source, so that the window holds each of its rows. The authors' notebook has half of it, 256 of 512. Rows of
         more than 257 tokens then differ, but longer ones suffer less: each token reads about as many keys as before,
-        and no position twice. Hidden states of MiniLM at 4,096 tokens then had a cosine of 0.986 with the source's on
+        and only the first and the last of them share a position. Hidden states of MiniLM at 4,096 tokens then had a cosine of 0.986 with the source's on
         pieces of 512, and 0.917 with the default.
     length: longest row in tokens; None gives 8 times the length of the source, 4,096 for 512.
     marked: number of first tokens of a row that are global. `Context(also=Marked(mask))` marks others in a batch.

@@ -52,6 +52,9 @@ class MemberConversion(Conversion):
         return new
 
     def promise(self, model: Model) -> Promise:
-        if getattr(getattr(model, "member", None), "name", None) == self.member and not self.keywords:
+        record = getattr(model, "member", None)
+        if isinstance(record, MemberRecord) and record.name == self.member and not self.keywords:
+            if record.changes:
+                return Promise(0, "the changes of earlier conversions are undone")
             return Promise(torch.inf, "the member stays the same")
         return Promise(0, "the new member computes something else with the weights, so adapt it before its use")

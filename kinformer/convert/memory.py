@@ -33,9 +33,10 @@ class MemoryConversion(Conversion):
     with the text. With learned positions, a text that is carried on would run out of the table. Layers in `keep` read
     all of a row, which no memory holds.
 
-    Positions. Rotary positions and ALiBi stay as they are, since both depend on distances only. With rotary positions
-    each query reads the sinks at a distance of at most segment + memory + sinks tokens, as in the conversion `window`.
-    So no distance is longer than in training. A table of learned positions ends at its length.
+    Positions. Near keys keep their distances, which are at most segment + memory tokens: choose fewer than a row of the
+    training had. With rotary positions the sinks are read at segment + memory + sinks tokens at most, under the
+    conditions of the conversion `window`. With ALiBi the sinks fade in long texts. A table of learned positions ends at
+    its length.
 
     segment: tokens of a segment.
     memory: tokens before the segment that each layer also reads. With 0, segments read only themselves.

@@ -31,7 +31,8 @@ class PatternConversion(Conversion):
     Choose it to read long texts in less time, or to decode with a cache of fixed size. Keep the first tokens readable:
     trained models put unneeded attention on them (attention sinks, Xiao et al., 2023, arXiv:2309.17453), and a window
     without them fails. `kf.convert(model, "Causal() & (Band(251) | Tokens(4))")` is the same as this recipe with the
-    pattern as its option.
+    pattern as its option. Rotary models fail if they read the first tokens from farther away than in training: choose
+    the conversion `window` for such texts.
 
     pattern: expression for the keys of each query. For a model that predicts the next token, keys after the query are
         left out of it.
@@ -42,6 +43,11 @@ class PatternConversion(Conversion):
     keep: int | tuple[int, ...] = ()
 
     def resolve(self, model: Model) -> Conversion:
+        if model.reads == "pairs":
+            raise ValueError(
+                f"cannot give this {display_name(model)} another pattern: it reads pairs of texts, and its encoder needs "
+                "another pattern than its decoder. Convert a model with a single text"
+            )
         if model.predicts_next and parse(self.pattern).reach()[1] > 0:
             return replace(self, pattern=f"Causal() & ({self.pattern})")
         return self

@@ -51,7 +51,7 @@ class PredictiveAttentionConversion(Conversion):
     Errors: ValueError, in one line, for a source that is no bert in its published form or has one block, and for
     options out of range.
 
-    Source: Wang et al., 2021, arXiv:2102.12895, section 3 (BERT from published weights); Wang et al., 2021,
+    Source: Wang et al., 2021, arXiv:2102.12895 (BERT from published weights); Wang et al., 2021,
     https://openreview.net/forum?id=YQVjbJPnPc9.
 
     Differences: the authors keep the mixture's weights as they are, so that an adapted checkpoint starts from other

@@ -17,7 +17,7 @@ class RotaryScaling(KeywordHints, ABC):
     `Rotary(head_dim, scaling=...)` takes one. A scaling has no weights and does not depend on a row's length, so keys
     in a cache stay valid. Methods that depend on the length, such as dynamic NTK, are no scalings.
 
-    attention_scaling: factor of rotated queries and rotated keys; scores grow by its square.
+    attention_scaling: factor of the rotated dimensions of queries and keys; their part of a score grows by its square.
     """
 
     kind: ClassVar[str] = "rotary scaling"  # the word for it in error messages

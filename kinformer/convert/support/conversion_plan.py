@@ -180,6 +180,12 @@ class PlannedConversion:
         recipe = type(self.conversion).__module__.rpartition(".")[2]
         return ConversionPlan(recipe, self.conversion.options, self.conversion.promise(self.source), _group(fates))
 
+    @property
+    def new_tensors(self) -> frozenset[str]:
+        """The names of the converted model's tensors that come from no tensor of the source."""
+        old, rules = self.source.state_dict(keep_vars=True), _unique_tensors(self.converted)
+        return frozenset(name for name, new in rules.items() if self._origin(name, new, old)[0] == "new")
+
     @torch.no_grad()
     def carry_out(self) -> Model:
         """Return the converted model with the weights of the source, in eval mode."""

@@ -40,7 +40,7 @@ def _is_rotary(layer: Attention) -> bool:
 def read_near_keys_and_sinks(model: Model, near: Pattern, sinks: int, keep: int | tuple[int, ...]) -> None:
     """Let the layers of a model read near keys and the first tokens.
 
-    The first tokens count as just before the near keys.
+    The first tokens count as just before the farthest near key of any query.
 
     model: the model, which is changed.
     near: the near keys of a query, such as `Band(251)`.

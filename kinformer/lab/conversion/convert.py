@@ -119,8 +119,8 @@ def convert(
         if budget is not None and text is not None:
             adaptation = Adaptation(budget, settings, teach, folder, resume, show)
             with _timed(report, "adapt"):
-                known = {name for name, _ in model.named_parameters()}
-                new = tuple(name for name, _ in converted.named_parameters() if name not in known)
+                unknown = plan_conversion(model, what, options).new_tensors
+                new = tuple(name for name, _ in converted.named_parameters() if name in unknown)
                 report.adaptation = adaptation.run(model, converted, text, new)
             with _timed(report, "measure the adapted model"):
                 listener = partial(progress, "measure the adapted model")

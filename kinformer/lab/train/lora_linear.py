@@ -16,7 +16,8 @@ class LoRALinear(nn.Linear):
     `adapt` turns an nn.Linear into it in place, and `plain` turns it back. The names of W and b stay as they are, so
     code that knows the model still finds them; `lora_a` and `lora_b` come in addition. `weight` is W + s B A, for code
     that reads rows of the matrix, such as `QKV`. A call computes B (A x) instead. So no gradient of the size of W is
-    computed, and bfloat16 does not round small changes away beside large weights.
+    computed, and during the training bfloat16 does not round small changes away beside large weights. A merge into
+    weights of bfloat16 does: of a change of 0.3% of the weights it loses about half. Train weights in float32.
 
     A matrix that stacks several maps, such as `QKV.qkv`, has a pair A_i, B_i for each of them.
 

@@ -145,14 +145,16 @@ def worth_gathering(block: Layer, pos: Int[Tensor, "B T"], chosen: int) -> bool:
     pos: positions of all tokens, [B T].
     chosen: number of chosen tokens.
 
-    It is if it saves at least as many multiplications as gathering costs. The count covers products with weights,
+    Only blocks with `Softmax` attention are gathered, because other mechanisms may choose their keys by the whole row.
+    It is faster if it saves at least as many multiplications as gathering costs. The count covers products with weights,
     except those that make queries, keys and values, and pairs of a query and a key. A gathered token is computed with
     every key of its row, and a mask excludes some; in a whole row a token is computed with the keys of its pattern. The
     count depends only on sizes, so a run is reproducible.
     """
     assert isinstance(block, ResidualBlock) and isinstance(block.layers[0], Attention)
     first, mechanism, (batch, length) = block.layers[0], block.layers[0].mechanism, pos.shape
-    assert isinstance(mechanism, Softmax)
+    if not isinstance(mechanism, Softmax):
+        return False
     back, ahead = mechanism.pattern.reach()
     keys = min(back + ahead + 1, length / 2 if ahead <= 0 else length)
     weights = sum(p.numel() for p in block.parameters()) - sum(p.numel() for p in first.projection.parameters())

@@ -133,7 +133,8 @@ class Saturation(Confidence):
     def forward(self, states: Sequence[Float[Tensor, "*shape D"]], head: Head | None = None) -> Float[Tensor, "*shape"]:
         if len(states) < 2:
             return torch.full_like(at_least_float32(states[-1][..., 0]), -torch.inf)
-        return F.cosine_similarity(at_least_float32(states[-1]), at_least_float32(states[-2]), dim=-1)
+        similarity = F.cosine_similarity(at_least_float32(states[-1]), at_least_float32(states[-2]), dim=-1)
+        return similarity.clamp(-1, 1)  # rounding exceeds 1, and then tokens would leave at a threshold of 1
 
 
 class Probe(Confidence):

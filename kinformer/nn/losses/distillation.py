@@ -46,7 +46,8 @@ def hidden_distance(
     states: hidden states h_n of the trained model, each [B T D].
     teacher_states: the same states t_n of the teacher.
 
-    Source: Romero et al., 2014, arXiv:1412.6550 (hidden states as targets, without the division).
+    Source: Romero et al., 2014, arXiv:1412.6550 (hidden states of one layer as targets, through a
+    learned map, without the division).
     """
     distances = []
     for state, teacher_state in zip(states, teacher_states, strict=True):

@@ -19,7 +19,8 @@ class YaRN(RotaryScaling):
 
     Pairs that turn more than `beta_fast` times within the trained length tell near tokens apart and stay as they are.
     Pairs that turn less than `beta_slow` times are divided by `factor`, as in `PositionInterpolation`. A ramp lies
-    between. Queries and keys are multiplied by 0.1 ln(factor) + 1. Choose it for rows 2 to 32 times as long as in the
+    between. The rotated dimensions of queries and keys are
+    multiplied by 0.1 ln(factor) + 1. Choose it for rows 2 to 32 times as long as in the
     training. It needs the least further training of all scalings, and is good without any.
 
     ramp_n = (n - n(beta_fast)) / (n(beta_slow) - n(beta_fast)), limited to 0 .. 1, for pairs n = 0 .. N-1.
@@ -36,10 +37,11 @@ class YaRN(RotaryScaling):
 
     Errors: ValueError if `length` is missing, or if the base of the rotations is 1, so that all pairs turn equally.
 
-    Source: Peng et al., 2023, arXiv:2309.00071, sections 3.2 to 3.4.
+    Source: Peng et al., 2023, arXiv:2309.00071, sections 3.2 and 3.4.
 
     Differences: the ramp is linear in the number of the pair, as in the authors' code and in transformers. In the
-    paper's equation it is linear in the number of turns.
+    paper's equation it is linear in the number of turns. The paper scales whole scores. Here, as in transformers, the
+    part of dimensions that do not rotate stays, such as three quarters of a head of Pythia.
     """
 
     factor: float = 4.0
