@@ -1,13 +1,13 @@
 """A text of 16,384 tokens, read by a trained decoder and by its conversions: quality at the end, time, memory.
 
-    python bench/long_documents.py MODEL BOOK.txt.xz [--tokens N] [--only CONVERSION ...] [--train BOOK.txt.xz] [--out FILE]
+    python bench/long_documents.py MODEL BOOK [--tokens N] [--only CONVERSION ...] [--train BOOK] [--out FILE]
 
-MODEL is anything that `kf.load` reads. The text begins with the first characters of the book. A passage of 128 tokens
-at token 2,048 occurs again 512 tokens before the end. Three figures say how well a model reads the end of the text:
-the perplexity of the 1,024 tokens before the repeated passage, of the passage's last 112 tokens at its first place, and
-of the same tokens at its second place. A model that uses distant text predicts the second occurrence almost exactly.
-The text is read in chunks of 512 tokens with a decoding state, once by each model. `--train` matches the parts of linear
-attention on another book.
+MODEL is anything that `kf.load` reads. BOOK is a file NAME.txt.xz, whose first characters are read. A passage of 128
+tokens at token 2,048 occurs again 512 tokens before the end. Three figures say how well a model reads the end of the
+text: the perplexity of the 1,024 tokens before the repeated passage, of the passage's last 112 tokens at its first
+place, and of the same tokens at its second place. A model that uses distant text predicts the second occurrence almost
+exactly. The text is read in chunks of 512 tokens with a decoding state, once by each model. `--train` matches the parts
+of linear attention on another book.
 """
 
 import argparse

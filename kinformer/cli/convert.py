@@ -143,6 +143,7 @@ def convert(
             settings=_settings(ctx, full, lora),
             teach=teach,
             resume=resume,
+            overwrite=overwrite,
             seconds=seconds,
             seed=seed,
         )

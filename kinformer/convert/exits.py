@@ -131,6 +131,12 @@ class ExitsConversion(Conversion):
         assert isinstance(converted, MultiExit)
         fit_translators(source, converted.body, rows, progress)
 
+    def check_adaptation(self) -> None:
+        raise ValueError(
+            "exits are fitted to layers that stay as they are: got minutes or steps, which would train the layers. "
+            "Leave them out, or adapt the source first"
+        )
+
     def _body(self, model: Model) -> Stack:
         """Return the layers of a decoder; ValueError for other models."""
         if type(model) is not LM or not isinstance(model.body, Stack) or len(model.body.layers) < 2:

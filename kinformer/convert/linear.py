@@ -50,7 +50,7 @@ class LinearConversion(Conversion):
     features: number of directions of the feature map; the width of a head if None. Hedgehog makes two features of each.
     keep: numbers of the layers, from 1 at the bottom, that stay as they are; or how many, chosen by
         measurement.
-    seed: seed of random directions; each layer adds its number.
+    map_seed: seed of random directions; each layer adds its number.
 
     It trains only the new parameters: for each layer the matrices of the feature map for queries and for keys, and one
     level for each head. All weights of the source stay as they are. Adapt these afterwards, as LoLCATs does by LoRA.
@@ -73,7 +73,7 @@ class LinearConversion(Conversion):
     sinks: int = 4
     features: int | None = None
     keep: int | tuple[int, ...] = ()
-    seed: int = 0
+    map_seed: int = 0
 
     def resolve(self, model: Model) -> Conversion:
         width = attention_layers(model)[0][1].sizes.k_dim
@@ -121,7 +121,7 @@ class LinearConversion(Conversion):
 
     def _map(self, number: int, layer: Attention) -> FeatureMap:
         """Return the feature map of a layer."""
-        sizes, seed = layer.sizes, self.seed + number - 1
+        sizes, seed = layer.sizes, self.map_seed + number - 1
         directions = sizes.k_dim if self.features is None else self.features
         if check_option("map", self.map, Map) == "favor":
             return FAVOR(sizes.k_dim, directions, seed=seed)

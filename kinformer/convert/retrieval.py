@@ -31,9 +31,9 @@ class RetrievalConversion(Conversion):
 
     datastore: folder of a datastore that this model built. "datastore" is the folder of this name inside the new
         model's own folder, which may be moved. None: no datastore, and the model predicts as before.
-    k: number of entries to look up.
-    weight: share of their prediction.
-    temperature: temperature of the squared distances.
+    k: number of entries to look up; with data, the largest number that is tried.
+    weight: share of their prediction; with data, it is found by measurement.
+    temperature: temperature of the squared distances; with data, it is found by measurement.
     tap: name of the hidden state that is the key: "last_ffn_input", or a name as in `ctx.taps`.
 
     Source: Khandelwal et al., 2019, arXiv:1911.00172.
@@ -69,6 +69,12 @@ class RetrievalConversion(Conversion):
         if not self.weight:
             return Promise(torch.inf, "the datastore has the weight 0")
         return Promise(0, "every prediction is mixed with the tokens of the datastore")
+
+    def check_adaptation(self) -> None:
+        raise ValueError(
+            "a model with a datastore is not trained, because its keys would become wrong: got minutes or steps. Leave "
+            "them out, or adapt the source first"
+        )
 
     def _check(self, model: Model) -> None:
         """Raise ValueError for a model that cannot have a datastore."""

@@ -87,6 +87,10 @@ class Conversion(ABC):
         """
         return
 
+    def check_adaptation(self) -> None:
+        """Raise ValueError if a training of the converted model would spoil it; most recipes do nothing."""
+        return
+
     @property
     def options(self) -> dict[str, Any]:
         """Every option with its value."""

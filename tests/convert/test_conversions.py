@@ -97,7 +97,7 @@ CASES = (
     Case("knn_lm", {}, tiny_gpt),
     Case("linear", {"window": 6, "sinks": 3, "keep": (2,)}, tiny_llama),
     Case("hedgehog", {"window": 9, "sinks": 0, "features": 6}, tiny_gpt),
-    Case("favor", {"window": 6, "sinks": 2, "seed": 5}, tiny_llama),
+    Case("favor", {"window": 6, "sinks": 2, "map_seed": 5}, tiny_llama),
 )
 
 

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +82,7 @@ def convert_into(
     options, file = options_of(what, words), sys.stderr if as_json else sys.stdout
     if data is not None:
         warn_of_table(resolve(data))
-    is_new = not out.exists()
+    missing = [place for place in (out, *out.parents) if not place.exists()]
     make_folder(out)
     try:
         with stage_progress() as show:
@@ -100,8 +100,9 @@ def convert_into(
             report: ConversionReport = converted.report
             save_conversion_report(report, out)
     finally:
-        if is_new and not any(out.iterdir()):
-            out.rmdir()
+        with suppress(OSError):  # a folder with files stays
+            for place in missing:
+                place.rmdir()
     if as_json:
         print(json.dumps(report.to_json(), indent=2))
     else:

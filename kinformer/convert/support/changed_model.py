@@ -42,7 +42,10 @@ def build_changed(build: Callable[..., Any], keywords: Mapping[str, Any], change
     """
     model = build(**keywords)
     for change in changes:
-        model = conversion_of(change).restructure(model)
+        try:
+            model = conversion_of(change).restructure(model)
+        except LookupError as error:
+            raise ValueError(f"cannot repeat the conversion {quote(change.name)}: {error}") from error
     return model
 
 

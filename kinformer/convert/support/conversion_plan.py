@@ -53,8 +53,7 @@ class ConversionPlan(NamedTuple):
     @property
     def title(self) -> str:
         """The recipe with the options that are set, such as "window(window=252, sinks=4)"."""
-        options = ", ".join(f"{name}={value}" for name, value in self.options.items() if value not in ((), [], None))
-        return f"{self.recipe}({options})"
+        return title_of(self.recipe, self.options)
 
     @property
     def promise_text(self) -> str:
@@ -70,6 +69,23 @@ class ConversionPlan(NamedTuple):
         """Return the table of tensors as texts, with its headings in the first row."""
         rows = [[fate.name, fate.fate, f"{fate.tensors:,}", f"{fate.parameters:,}"] for fate in self.fates]
         return [["tensor", "fate", "tensors", "numbers"], *rows]
+
+
+def title_of(recipe: str, options: Mapping[str, Any]) -> str:
+    """Return a recipe with the options that are set, such as "window(window=252, sinks=4)".
+
+    recipe: name of the recipe.
+    options: its options.
+    """
+    return f"{recipe}({', '.join(f'{name}={value}' for name, value in options.items() if value not in ((), [], None))})"
+
+
+def name_of(conversion: Conversion) -> str:
+    """Return the name of a recipe, which is that of its file.
+
+    conversion: the recipe.
+    """
+    return type(conversion).__module__.rpartition(".")[2]
 
 
 def find_recipe(what: str) -> tuple[type[Conversion], dict[str, Any]]:
@@ -163,7 +179,8 @@ class PlannedConversion:
         Errors: ValueError, in one line, if the conversion does not fit the model.
         """
         conversion = conversion.resolve(source)
-        with torch.random.fork_rng(devices=[]):
+        device = next(source.parameters()).device
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             torch.manual_seed(0)  # of the new parts
             converted = conversion.restructure(copy.deepcopy(source))
         return cls(source, conversion, converted, conversion.weight_sources(source, converted))
@@ -177,8 +194,8 @@ class PlannedConversion:
             fates.append((name, fate, new))
             used.update(id(old[each]) for each in names)
         fates += [(name, "dropped", x) for name, x in _unique_tensors(self.source).items() if id(x) not in used]
-        recipe = type(self.conversion).__module__.rpartition(".")[2]
-        return ConversionPlan(recipe, self.conversion.options, self.conversion.promise(self.source), _group(fates))
+        conversion = self.conversion
+        return ConversionPlan(name_of(conversion), conversion.options, conversion.promise(self.source), _group(fates))
 
     @property
     def new_tensors(self) -> frozenset[str]:
@@ -195,6 +212,10 @@ class PlannedConversion:
             if fate != "new":
                 tensors[name] = old[name] if fate == "copied" else self.rules[name].compute(*map(old.get, names))
         self.converted.load_state_dict(tensors, strict=False)
+        frozen = {name for name, parameter in self.source.named_parameters() if not parameter.requires_grad}
+        for name, parameter in self.converted.named_parameters():
+            if frozen and {name, *self._origin(name, parameter, old)[1]} & frozen:
+                parameter.requires_grad_(False)
         return self.converted.eval()
 
     def _origin(self, name: str, new: Tensor, old: Mapping[str, Tensor]) -> tuple[str, tuple[str, ...]]:

@@ -7,12 +7,24 @@ from pathlib import Path
 from typing import Any
 
 from kinformer.checkpoint.atomic_files import write
-from kinformer.convert.support.conversion_plan import ConversionPlan, TensorFate
-from kinformer.core.conversion import Promise
+from kinformer.convert.support.conversion_plan import ConversionPlan, TensorFate, name_of, title_of
+from kinformer.core.conversion import Conversion, Promise
 from kinformer.core.from_json import from_json
+from kinformer.decoding.saved_state import fingerprint
 from kinformer.lab.conversion.reading_costs import ReadingCost
 
 RECORD = "conversion.json"
+
+
+def conversion_request(model: Any, conversion: Conversion, teach: float) -> dict[str, Any]:
+    """Return the description of a conversion as a user asked for it, by which `resume` knows it again.
+
+    model: the source.
+    conversion: the recipe, before options are decided by the model or by measurement.
+    teach: weight of the loss that compares predictions with the source's.
+    """
+    options = json.loads(json.dumps(conversion.options))
+    return {"source": fingerprint(model), "recipe": name_of(conversion), "options": options, "teach": float(teach)}
 
 
 @dataclass
@@ -21,6 +33,7 @@ class ConversionReport:
 
     source: name of the source's member, or of its class.
     plan: recipe, options, promise and the fate of each tensor.
+    request: the conversion that was asked for, as `conversion_request` describes it.
     metric: name of the metric; "" if nothing was measured.
     data: description of the measured data.
     before: metric of the source; None if it was not measured, as for the two below.
@@ -36,6 +49,7 @@ class ConversionReport:
 
     source: str
     plan: ConversionPlan
+    request: dict[str, Any] = field(default_factory=dict)
     metric: str = ""
     data: str = ""
     before: float | None = None
@@ -69,6 +83,30 @@ class ConversionReport:
                 for name, value in self.stages.items()
             ),
         ]
+
+    def refuse_other_request(self, wanted: dict[str, Any], folder: Path) -> None:
+        """Raise ValueError if the report is that of another conversion than the wanted one.
+
+        wanted: description of the wanted conversion, from `conversion_request`.
+        folder: folder of the report, for the message.
+        """
+        made = self.request
+        stored, expected = (title_of(request["recipe"], request["options"]) for request in (made, wanted))
+        if stored != expected:
+            raise ValueError(
+                f"cannot resume: {folder} holds a conversion to {stored}, expected {expected}. Give its options, or "
+                "another out"
+            )
+        if made["source"] != wanted["source"]:
+            raise ValueError(
+                f"cannot resume: {folder} holds a conversion of a model with other weights. Give that model, or "
+                "another out"
+            )
+        if made["teach"] != wanted["teach"]:
+            raise ValueError(
+                f"cannot resume: {folder} holds an adaptation with teach={made['teach']:g}, got {wanted['teach']:g}. "
+                f"Give teach={made['teach']:g}, or another out"
+            )
 
     def save(self, folder: Path) -> None:
         """Write conversion.json.

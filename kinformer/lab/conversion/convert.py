@@ -1,6 +1,6 @@
 """convert: give a trained model another mechanism, and keep its trained weights."""
 
-import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -12,16 +12,23 @@ from typing import Any, cast
 from jaxtyping import Int
 from torch import Tensor
 
-from kinformer.checkpoint.checkpoint import load, save
+from kinformer.checkpoint.checkpoint import config_of, find_conflict, load, save
 from kinformer.convert.retrieval import RetrievalConversion
-from kinformer.convert.support.conversion_plan import ConversionPlan, PlannedConversion, plan_conversion
+from kinformer.convert.support.changed_model import attention_layers, conversion_of
+from kinformer.convert.support.conversion_plan import (
+    ConversionPlan,
+    PlannedConversion,
+    find_conversion,
+    plan_conversion,
+)
+from kinformer.core.checks import check_in_range
 from kinformer.core.conversion import Progress
 from kinformer.core.mechanism import NoState
 from kinformer.core.missing_path import refuse_long_paths
 from kinformer.core.model import Model, display_name
 from kinformer.core.quote import quote
-from kinformer.lab.conversion.adaptation import VALID_BYTES, Adaptation
-from kinformer.lab.conversion.conversion_report import ConversionReport
+from kinformer.lab.conversion.adaptation import VALID_BYTES, Adaptation, adaptation_settings
+from kinformer.lab.conversion.conversion_report import ConversionReport, conversion_request
 from kinformer.lab.conversion.layer_choice import layers_to_keep, losses_by_layer
 from kinformer.lab.conversion.reading_costs import reading_costs
 from kinformer.lab.data.as_data import as_data
@@ -34,6 +41,7 @@ from kinformer.lab.train.budget import make_budget
 from kinformer.lab.train.evaluate import Measurement, evaluate
 from kinformer.lab.train.folder_lock import lock_folder
 from kinformer.lab.train.progress import ProgressDisplay
+from kinformer.lab.train.run_folder import RunFolder
 from kinformer.lab.train.settings import Settings
 
 LENGTH = 1024  # tokens of a row, at most the length of the model's training
@@ -54,6 +62,7 @@ def convert(
     teach: float = 1.0,
     out: str | Path | None = None,
     resume: bool = False,
+    overwrite: bool = False,
     seconds: float = 0.0,
     seed: int = 0,
     progress: Progress = lambda stage, fraction: None,
@@ -82,6 +91,7 @@ def convert(
     teach: weight of the adaptation's loss that compares predictions with the source's; 0 trains without the source.
     out: folder of the converted model and its report, conversion.json. The adaptation saves its run there.
     resume: True continues the adaptation in `out`; nothing is converted again.
+    overwrite: True allows replacing a model in `out`; by default such a folder is refused before anything is computed.
     seconds: time for measuring the speed of long rows, for each of the two models; 0 measures none. Encoders are not
         measured, because they have no decoding state.
     seed: seed of the rows that new parts are matched on.
@@ -92,8 +102,9 @@ def convert(
 
     Returns: the converted model in eval mode. Its attribute `report` is a `ConversionReport`.
 
-    Errors: ValueError, in one line, for an unknown recipe, and for a recipe that does not fit the model or its data.
-    TypeError for an unknown option or a wrong value. The errors of `kf.fit` for the adaptation.
+    Errors: ValueError, in one line, for an unknown recipe, for a recipe that does not fit the model or its data, and
+    for a folder that holds another model or another conversion. TypeError for an unknown option or a wrong value. The
+    errors of `kf.fit` for the adaptation.
     """
     if not isinstance(model, Model):
         raise ValueError(f"convert takes the model first: got {quote(model)}. Call convert(kf.load(FOLDER), what)")
@@ -104,14 +115,24 @@ def convert(
         raise ValueError("an adaptation trains on a text: got minutes or steps, but no data. Give data=")
     if resume and (folder is None or budget is None):
         raise ValueError("resume=True continues an adaptation in out: give out=, data=, and minutes= or steps=")
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
+    check_in_range("seconds", seconds, 0, math.inf)
+    planned, count = plan_conversion(model, what, options), options.get("keep", ())
+    _check_plan(planned, count, text, folder)
+    if budget is not None:
+        planned.conversion.check_adaptation()
+        adapters = (settings or adaptation_settings()).adapters
+        if adapters is not None:
+            adapters.plan(planned.converted)  # refuses a model without matrices to adapt
+    request = conversion_request(model, find_conversion(what, options), teach)
     with nullcontext() if folder is None else lock_folder(folder):
         if resume and folder is not None:
             converted, report = load(folder), ConversionReport.load(folder)
-            _refuse_other_conversion(report, plan_conversion(model, what, options).plan, folder)
+            report.refuse_other_request(request, folder)
         else:
-            converted, report = _convert(model, what, options, text, folder, seed, progress, on_plan)
+            if folder is not None:
+                _prepare_folder(folder, model, overwrite)
+            report = ConversionReport(display_name(model), planned.plan, request)
+            converted = _convert(planned, count, report, text, folder, seed, progress, on_plan)
             _measure_long_rows(report, {"source": model, "converted": converted}, seconds, progress)
             if folder is not None:
                 save(converted, folder)
@@ -119,8 +140,7 @@ def convert(
         if budget is not None and text is not None:
             adaptation = Adaptation(budget, settings, teach, folder, resume, show)
             with _timed(report, "adapt"):
-                unknown = plan_conversion(model, what, options).new_tensors
-                new = tuple(name for name, _ in converted.named_parameters() if name in unknown)
+                new = tuple(name for name, _ in converted.named_parameters() if name in planned.new_tensors)
                 report.adaptation = adaptation.run(model, converted, text, new)
             with _timed(report, "measure the adapted model"):
                 listener = partial(progress, "measure the adapted model")
@@ -131,16 +151,30 @@ def convert(
     return converted
 
 
-def _refuse_other_conversion(report: ConversionReport, wanted: ConversionPlan, folder: Path) -> None:
-    """Raise ValueError if a folder holds another conversion than the one to resume; the layers to keep may differ."""
-    stored, expected = (
-        plan._replace(options=json.loads(json.dumps({**plan.options, "keep": ()}))) for plan in (report.plan, wanted)
-    )
-    if (stored.recipe, stored.options) != (expected.recipe, expected.options):
+def _check_plan(planned: PlannedConversion, keep: Any, text: TextData | None, folder: Path | None) -> None:
+    """Raise ValueError or TypeError for a conversion that could not be completed, before anything is computed."""
+    if isinstance(keep, int):
+        layers_to_keep([0.0] * len(attention_layers(planned.source)), keep)
+        if text is None:
+            raise ValueError(
+                f"keep={keep} chooses the layers to keep by measurement: got no data. Give data, or their numbers"
+            )
+    if folder is not None:
+        config_of(planned.converted)
+    elif text is not None and isinstance(planned.conversion, RetrievalConversion) and not planned.conversion.datastore:
+        raise ValueError("a datastore is built in the folder of the new model: got no folder. Give out=")
+
+
+def _prepare_folder(folder: Path, model: Model, overwrite: bool) -> None:
+    """Remove the results of an earlier training in a folder, or raise ValueError unless they may be overwritten."""
+    if folder.is_file():
+        raise ValueError(f"wrong out: got the file {folder}, expected a folder. Give another out=")
+    if not overwrite and (other := find_conflict(folder, model)) is not None:
         raise ValueError(
-            f"cannot resume: {folder} holds a conversion to {stored.title}, expected {expected.title}. Give its "
-            "options, or another out"
+            f"{folder} holds {other}, which would be overwritten; give another out=, or overwrite=True, or resume=True "
+            "to continue its adaptation"
         )
+    RunFolder(folder).clear()
 
 
 def _measure_long_rows(report: ConversionReport, models: Mapping[str, Any], seconds: float, progress: Progress) -> None:
@@ -152,26 +186,21 @@ def _measure_long_rows(report: ConversionReport, models: Mapping[str, Any], seco
 
 
 def _convert(
-    model: Model,
-    what: str,
-    options: dict[str, Any],
+    planned: PlannedConversion,
+    keep: Any,
+    report: ConversionReport,
     text: TextData | None,
     folder: Path | None,
     seed: int,
     progress: Progress,
     on_plan: Callable[[ConversionPlan], None],
-) -> tuple[Any, ConversionReport]:
-    """Return the converted model with its new parts matched to the source, and the report of it."""
-    count, planned = options.get("keep", ()), plan_conversion(model, what, options)
-    report = ConversionReport(display_name(model), planned.plan)
+) -> Any:
+    """Return the converted model with its new parts matched to the source, and fill in the report of it."""
+    model: Any = planned.source
     on_plan(report.plan)
-    if isinstance(count, int) and text is None:
-        raise ValueError(
-            f"keep={count} chooses the layers to keep by measurement: got no data. Give data, or their numbers"
-        )
-    converted = planned.carry_out()
+    converted: Any = planned.carry_out()
     if text is None:
-        return converted, report
+        return converted
     with _timed(report, "measure the source"):
         score = _measure(model, text, _row_length(model), partial(progress, "measure the source"))
         report.metric, report.before = score.metric.name, score.value
@@ -180,19 +209,19 @@ def _convert(
     with _timed(report, "match"):
         if isinstance(planned.conversion, RetrievalConversion):  # its datastore is a folder, and no weight
             converted = _retrieval(planned.conversion, model, converted, text, folder, progress)
-            report.plan = report.plan._replace(options=converted.member.changes[-1].options)
+            report.plan = PlannedConversion.of(model, conversion_of(converted.member.changes[-1])).plan
         else:
             planned.conversion.fit(model, converted, _rows(model, text, FIT_TOKENS, seed), progress)
-    if isinstance(count, int):
+    if isinstance(keep, int):
         with _timed(report, "choose layers"):
             rows = _rows(model, text, KEEP_TOKENS, seed + 1)
             report.layer_losses = losses_by_layer(model, converted, rows, partial(progress, "choose layers"))
-            planned = _keep(planned, converted, layers_to_keep(report.layer_losses, count))
+            planned = _keep(planned, converted, layers_to_keep(report.layer_losses, keep))
             converted, report.plan = planned.converted, planned.plan
     with _timed(report, "measure the conversion"):
         listener = partial(progress, "measure the conversion")
         report.after = _measure(converted, text, _row_length(model), listener).value  # on the same rows
-    return converted, report
+    return converted
 
 
 def _retrieval(
@@ -201,8 +230,7 @@ def _retrieval(
     """Return the model with a datastore of the training text, unless its options name a datastore."""
     if conversion.datastore is not None:
         return converted
-    if folder is None:
-        raise ValueError("a datastore is built in the folder of the new model: got no folder. Give out=")
+    assert folder is not None
     return build_retrieval(model, text, folder, k=conversion.k, tap=conversion.tap, progress=progress)
 
 

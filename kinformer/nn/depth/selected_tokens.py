@@ -145,8 +145,8 @@ def worth_gathering(block: Layer, pos: Int[Tensor, "B T"], chosen: int) -> bool:
     pos: positions of all tokens, [B T].
     chosen: number of chosen tokens.
 
-    Only blocks with `Softmax` attention are gathered, because other mechanisms may choose their keys by the whole row.
-    It is faster if it saves at least as many multiplications as gathering costs. The count covers products with weights,
+    Only blocks with `Softmax` attention are gathered, because other mechanisms may choose keys by the whole row. It is
+    faster if it saves at least as many multiplications as gathering costs. The count covers products with weights,
     except those that make queries, keys and values, and pairs of a query and a key. A gathered token is computed with
     every key of its row, and a mask excludes some; in a whole row a token is computed with the keys of its pattern. The
     count depends only on sizes, so a run is reproducible.

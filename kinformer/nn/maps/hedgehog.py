@@ -31,10 +31,10 @@ class Hedgehog(FeatureMap):
     Errors: ValueError if the number or the width of the heads differs. Source: Zhang et al., 2024, arXiv:2402.04347,
     section 4.1; the softmax over features, and a factor for each head: Zhang et al., 2024, arXiv:2410.10254.
 
-    Differences: the softmax runs over all 2 n features. LoLCATs takes one over W_h q and one over -W_h q. LoLCATs weighs
-    the near part of each query relative to its largest score there, by a learned factor from 0 to 1. Here the far part
-    has one learned factor of any size for all queries of a head, so both parts are one softmax. LoLCATs has a key
-    matrix for each query head of grouped keys.
+    Differences: the softmax runs over all 2 n features. LoLCATs takes one over W_h q and one over -W_h q. It weighs the
+    near part of each query relative to its largest score there, by a learned factor from 0 to 1. Here the far part has
+    one learned factor of any size for all queries of a head, so both parts are one softmax. LoLCATs has a key matrix
+    for each query head of grouped keys.
     """
 
     by_vector = True

@@ -1,6 +1,10 @@
 """kf.convert: matching, layers to keep, adaptation beside the source, and the report."""
 
+import copy
+import dataclasses
+import inspect
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +12,12 @@ import pytest
 import torch
 
 import kinformer as kf
+from kinformer.convert.support.changed_model import conversions
 from kinformer.lab.conversion.adaptation import adaptation_settings
 from kinformer.lab.conversion.conversion_report import ConversionReport
 from kinformer.lab.conversion.layer_choice import layers_to_keep
 from kinformer.lab.train.lora import LoRA
+from kinformer.lab.train.progress import ProgressDisplay, Status
 
 TEXT = ["the cat sat on the mat, and the dog sat on the log. " * 60]
 
@@ -111,3 +117,110 @@ def test_a_damaged_report_is_named(tmp_path: Path) -> None:
     (tmp_path / "conversion.json").write_text("[]")
     with pytest.raises(ValueError, match=r"conversion.json is damaged"):
         ConversionReport.load(tmp_path)
+
+
+@pytest.mark.parametrize("recipe", ["longformer", "bigbird", "etc", "poolingformer", "predictive_attention"])
+def test_tensors_under_other_names_are_adapted_by_lora(recipe: str) -> None:
+    encoder = kf.bert(d=16, depth=2, heads=2, length=32)
+    settings = adaptation_settings(batch=2, length=32)
+    report = kf.convert(encoder, recipe, data=TEXT, steps=1, settings=settings).report
+    new = sum(fate.parameters for fate in report.plan.fates if fate.fate == "new")
+    adapters = report.adaptation["trained weights"] - new
+    assert 0 < adapters < sum(p.numel() for p in encoder.parameters()) / 2
+
+
+@pytest.mark.parametrize("recipe", ["exits", "knn_lm"])
+def test_models_that_a_training_would_spoil_are_not_adapted(recipe: str, source: Any, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="got minutes or steps"):
+        kf.convert(source, recipe, data=TEXT, steps=1, out=tmp_path / "new" / "folder")
+    assert not list(tmp_path.iterdir())
+
+
+def test_another_conversion_is_not_resumed(source: Any, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"window": 6, "sinks": 1, "data": TEXT, "settings": fast(), "out": tmp_path}
+    kf.convert(source, "window", keep=1, steps=1, **options)
+    other = kf.llama(d=16, depth=3, heads=4, key_heads=2)
+    for model, changed, message in (
+        (other, {"keep": 1}, "a model with other weights"),
+        (source, {"keep": 1, "teach": 0.0}, "an adaptation with teach=1, got 0"),
+        (source, {"keep": (2,)}, r"holds a conversion to window\(window=6, sinks=1, keep=1\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            kf.convert(model, "window", steps=2, resume=True, **changed, **options)
+    resumed = kf.convert(source, "window", keep=1, steps=2, resume=True, **options)
+    assert resumed.report.adaptation["steps"] == 2
+
+
+@pytest.mark.parametrize(
+    ("what", "options"), [("memory", {"segment": 4, "memory": 4, "sinks": 0, "keep": 1}), ("mqa", {"merge": "svd"})]
+)
+def test_the_same_conversion_is_resumed(what: str, options: dict[str, Any], source: Any, tmp_path: Path) -> None:
+    words: dict[str, Any] = {"data": TEXT, "settings": fast(), "out": tmp_path}
+    kf.convert(source, what, steps=1, **words, **options)
+    assert kf.convert(source, what, steps=2, resume=True, **words, **options).report.adaptation["steps"] == 2
+
+
+class Interruption(ProgressDisplay):
+    """A display that stands for Ctrl-C after two steps."""
+
+    def status(self, status: Status) -> None:
+        if status.step == 2:
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_a_resumed_conversion_equals_an_uninterrupted_one(source: Any, tmp_path: Path) -> None:
+    words: dict[str, Any] = {"data": TEXT, "settings": fast(), "window": 6, "sinks": 1}
+    with pytest.raises(KeyboardInterrupt):
+        kf.convert(source, "linear", steps=5, out=tmp_path, show=Interruption(), **words)
+    resumed = kf.convert(source, "linear", steps=5, out=tmp_path, resume=True, **words)
+    whole = kf.convert(source, "linear", steps=5, **words)
+    for name, tensor in whole.state_dict().items():
+        assert torch.equal(tensor, resumed.state_dict()[name]), name
+
+
+def test_a_folder_with_a_model_is_kept(source: Any, tmp_path: Path) -> None:
+    kf.save(source, tmp_path)
+    with pytest.raises(ValueError, match="which would be overwritten"):
+        kf.convert(source, "mqa", out=tmp_path)
+    tokens = torch.arange(20)[None]
+    torch.testing.assert_close(kf.load(tmp_path).logits(tokens).y, source.logits(tokens).y)
+    (tmp_path / "metrics.jsonl").write_text("{}\n")
+    (tmp_path / "best").mkdir()
+    kf.save(source, tmp_path / "best")
+    converted = kf.convert(source, "mqa", out=tmp_path, overwrite=True)
+    torch.testing.assert_close(kf.load(tmp_path).logits(tokens).y, converted.logits(tokens).y)
+    assert not (tmp_path / "best" / "model.safetensors").exists() and not (tmp_path / "metrics.jsonl").exists()
+
+
+def test_what_cannot_be_completed_is_refused_before_anything_is_computed(source: Any, tmp_path: Path) -> None:
+    def refuse(stage: str, fraction: float) -> None:
+        raise AssertionError(stage)
+
+    for what, options, message in (
+        ("window", {"keep": 99}, "expected at most 3"),
+        ("window", {"keep": -1}, "expected at most 3"),
+        ("knn_lm", {}, "got no folder"),
+        ("window", {"seconds": -1.0}, "seconds"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            kf.convert(source, what, data=TEXT, progress=refuse, **options)
+    with pytest.raises(ValueError, match="no layer|expected numbers from 1"):
+        kf.convert(source, "window", keep=(9,), out=tmp_path / "new" / "folder")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_built_datastore_promises_nothing(source: Any, tmp_path: Path) -> None:
+    assert kf.convert(source, "knn_lm").report.plan.promise.length == float("inf")
+    assert kf.convert(source, "knn_lm", data=TEXT, out=tmp_path, k=4).report.plan.promise.length == 0
+
+
+def test_no_option_of_a_recipe_has_the_name_of_an_argument() -> None:
+    arguments = set(inspect.signature(kf.convert).parameters)
+    for name, recipe in conversions().items():
+        assert not arguments & {field.name for field in dataclasses.fields(recipe)}, name
+
+
+def test_frozen_weights_stay_frozen(source: Any) -> None:
+    frozen = copy.deepcopy(source).requires_grad_(False)
+    for what in ("window", "mqa"):
+        assert not any(p.requires_grad for p in kf.convert(frozen, what).parameters()), what
