@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from kinformer.convert.support.bert_source import (
+    TAKEN,
     bert_keywords,
     move_blocks,
     note_length,
@@ -17,7 +18,6 @@ from kinformer.core.conversion import Conversion, Promise, WeightSource
 from kinformer.core.model import Model
 from kinformer.members.bigbird import bigbird
 
-TAKEN = ("d", "depth", "heads", "head_dim", "kinds", "vocab", "dropout", "hidden", "mask", "eps")
 BLOCKS = 8  # blocks in the longest row of the source; the paper has 512 = 8 * 64
 
 

@@ -83,23 +83,26 @@ class HeadsConversion(Conversion):
             return
         layers = zip(attention_layers(source), attention_layers(converted), strict=True)
         pairs = [(old, new) for (_, old), (_, new) in layers if old.sizes.key_heads != self.key_heads]
+        sums: dict[Attention, Tensor] = {}
 
-        def merge(number: int, new: Attention, old: Any, arguments: tuple[Any, ...]) -> None:
+        def add(old: Any, arguments: tuple[Any, ...]) -> None:
             x = arguments[0].flatten(0, -2).double()
             x = torch.cat([x, torch.ones_like(x[:, :1])], 1) if old.projection.bias else x
-            for tensor, value in zip(_tensors(new), self._merge(old, x.T @ x / len(x)), strict=True):
-                tensor.copy_(value)
-            progress("merge heads", number / len(pairs))
+            sums[old] = sums.get(old, 0) + x.T @ x / len(x)
 
-        hooks = [
-            old.register_forward_pre_hook(partial(merge, number, new)) for number, (old, new) in enumerate(pairs, 1)
-        ]
+        hooks = [old.register_forward_pre_hook(add) for old, _ in pairs]
         try:
             with evaluating(source):
-                cast(Any, source).hidden(rows)
+                for number, row in enumerate(rows, 1):
+                    cast(Any, source).hidden(row[None])
+                    progress("read the layers", number / len(rows))
         finally:
             for hook in hooks:
                 hook.remove()
+        for number, (old, new) in enumerate(pairs, 1):
+            for tensor, value in zip(_tensors(new), self._merge(old, sums.pop(old) / len(rows)), strict=True):
+                tensor.copy_(value)
+            progress("merge heads", number / len(pairs))
 
     def promise(self, model: Model) -> Promise:
         heads = {layer.sizes.key_heads for _, layer in attention_layers(model)}
@@ -206,12 +209,16 @@ def _share(
     stack = maps.flatten(-3, -2)  # [*g rk E]
     gram = stack @ moment.to(stack) @ stack.mH
     values, vectors = torch.linalg.eigh(gram)
-    root = values.clamp_min(values[..., -1:] * SMALLEST).sqrt()
+    largest = values[..., -1:]
+    # maps that are zero on all inputs have no scale, and any positive one gives finite maps in their place
+    is_zero = largest <= torch.finfo(largest.dtype).tiny / SMALLEST
+    root = torch.where(is_zero, 1.0, values.clamp_min(largest * SMALLEST)).sqrt()
     factor = vectors * root[..., None, :]  # gram = factor factor^H, and the maps are factor times orthonormal maps
     parts = factor.unflatten(-2, (heads, width))  # [*g r k rk]
     importance = torch.einsum("...rkn,...rkj,...rjm->...nm", parts.conj(), weight.to(stack), parts)
     first = torch.linalg.eigh(importance).eigenvectors[..., -width:]  # [*g rk k]
-    size = (gram.diagonal(dim1=-2, dim2=-1).real.mean(-1) ** 0.5)[..., None, None]  # as large as the old maps
+    mean = gram.diagonal(dim1=-2, dim2=-1).real.mean(-1, keepdim=True)
+    size = torch.where(is_zero, 1.0, mean).sqrt()[..., None]  # as large as the old maps
     back = parts @ first[..., None, :, :] / size[..., None]
     shared = size * first.mH @ (vectors / root[..., None, :]).mH @ stack
     return back, shared

@@ -59,9 +59,9 @@ class LinearConversion(Conversion):
     arXiv:2402.04347 (Hedgehog); Zhang et al., 2024, arXiv:2410.10254 (LoLCATs); Choromanski et al., 2020,
     arXiv:2009.14794 (FAVOR+).
 
-    Differences: LoLCATs has no sinks, which decide on small models. It also has a form with a window of blocks. Its loss
-    compares the outputs of heads; here the outputs of the layer are compared, relative to their size. `Hedgehog` lists
-    the differences of the feature map and of the level.
+    Differences: LoLCATs has no sinks, which decide on small models. It also has a form with a window of blocks. Its
+    loss compares the outputs of heads; here the outputs of the layer are compared, relative to their size. `Hedgehog`
+    lists the differences of the feature map and of the level.
     """
 
     spellings: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
@@ -115,9 +115,9 @@ class LinearConversion(Conversion):
         """Return the new mechanism of a layer."""
         near = Band(check_at_least("window", self.window, 1) - 1)
         exact = near | Tokens(self.sinks) if check_at_least("sinks", self.sinks, 0) else near
-        scale = cast(Softmax, layer.mechanism).scale
+        old = cast(Softmax, layer.mechanism)
         far = Delayed(LinearAttention(self._map(number, layer)), self.window, sinks=self.sinks)
-        return Merged(Softmax(Causal() & exact, scale=scale), far)
+        return Merged(Softmax(Causal() & exact, scale=old.scale, dropout=old.dropout, impl=old.impl), far)
 
     def _map(self, number: int, layer: Attention) -> FeatureMap:
         """Return the feature map of a layer."""

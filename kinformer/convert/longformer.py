@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kinformer.convert.support.bert_source import (
+    TAKEN,
     StackedRows,
     bert_keywords,
     note_length,
@@ -17,8 +18,6 @@ from kinformer.core.checks import check_at_least
 from kinformer.core.conversion import Conversion, Promise, WeightSource
 from kinformer.core.model import Model
 from kinformer.members.longformer import longformer
-
-TAKEN = ("d", "depth", "heads", "head_dim", "kinds", "vocab", "dropout", "hidden", "mask", "eps")
 
 
 @dataclass(frozen=True)
@@ -33,9 +32,9 @@ class LongformerConversion(Conversion):
 
     window: tokens read on either side; one number, or one for each layer from the bottom. None gives the length of the
         source, so that the window holds each of its rows. The authors' notebook has half of it, 256 of 512. Rows of
-        more than 257 tokens then differ, but longer ones suffer less: each token reads about as many keys as before,
-        and only the first and the last of them share a position. Hidden states of MiniLM at 4,096 tokens then had a cosine of 0.986 with the source's on
-        pieces of 512, and 0.917 with the default.
+        more than 257 tokens then differ, but longer ones suffer less. Each token reads about as many keys as before,
+        and only the first and the last of them share a position. Hidden states of MiniLM at 4,096 tokens then had a
+        cosine of 0.986 with the source's on pieces of 512, and 0.917 with the default.
     length: longest row in tokens; None gives 8 times the length of the source, 4,096 for 512.
     marked: number of first tokens of a row that are global. `Context(also=Marked(mask))` marks others in a batch.
 

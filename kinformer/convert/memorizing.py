@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 
 import torch
 
-from kinformer.convert.pattern import PatternConversion
-from kinformer.convert.support.changed_model import attention_layers, kept_layers, record_change
-from kinformer.core.checks import check_at_least, check_whole_between
+from kinformer.convert.pattern import PatternConversion, check_single_text
+from kinformer.convert.support.changed_model import attention_layers, check_layer_numbers, kept_layers, record_change
+from kinformer.convert.support.near_sinks import can_move_queries, make_near_keys_and_sinks, read_near_keys_and_sinks
+from kinformer.core.checks import check_at_least
 from kinformer.core.conversion import Conversion, Promise
 from kinformer.core.model import Model, display_name
 from kinformer.core.patterns.causal import Causal
@@ -19,6 +20,7 @@ from kinformer.nn.mechanisms.merged import Merged
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.mechanisms.topk import TopK
 from kinformer.nn.patterns.band import Band
+from kinformer.nn.patterns.tokens import Tokens
 
 
 @dataclass(frozen=True)
@@ -32,11 +34,13 @@ class MemorizingConversion(Conversion):
     highest scores. The source scores keys in the same way, and no key counts twice. The layer is therefore the layer of
     the source without its smallest far weights, and equal to it in rows with up to k far keys. The mechanism is
     `Merged(Softmax(near), TopK(far, k))`. The paper's layer (`Retrieval`) instead scales queries and keys to length 1
-    and starts with a gate of 1/2, which a trained model has not learned. Its section 4.4 shows that a pretrained model
+    and starts with a gate of 1/2, which a trained model has not learned. The paper also shows that a pretrained model
     learns to use a memory in few steps; training afterwards sends gradients through the retrieved keys.
 
-    Rotary positions keep their distances, also to retrieved keys. Choose a memory within the length of the source's
-    training, because larger distances have never occurred.
+    Rotary positions keep their distances, also to retrieved keys. Choose window + memory + sinks within the length of
+    the source's training, because larger distances have never occurred. The sinks are read at window + memory + sinks
+    tokens at most in memory layers, and at window + sinks tokens at most in other layers (`SinkSoftmax`). This holds
+    under the conditions of the conversion `window`. In other models the distance to the sinks grows with the text.
 
     layers: numbers of the memory layers, from 1 at the bottom; one layer three quarters up if empty, as the 9th of 12
         in the paper. A source copies distant text with several of its layers, so more memory layers help until the
@@ -46,7 +50,8 @@ class MemorizingConversion(Conversion):
     window: tokens of the window, the token itself included.
     sinks: number of first tokens that every token reads. Trained models put unneeded attention on them, so that a
         window without them fails.
-    keep: numbers of the layers that stay as they are, memory layers or not; or how many, chosen by measurement.
+    keep: numbers of the layers that stay as they are, memory layers or not. A count is no choice here, because the
+        measurement could choose the only memory layer.
 
     Errors: ValueError for a model that does not predict the next token, and if `keep` leaves no memory layer.
     ValueError also for a memory layer that has other attention than softmax of products without a bias.
@@ -62,7 +67,7 @@ class MemorizingConversion(Conversion):
     k: int = 32
     window: int = 252
     sinks: int = 4
-    keep: int | tuple[int, ...] = ()
+    keep: tuple[int, ...] = ()
 
     def resolve(self, model: Model) -> Conversion:
         check_at_least("memory", self.memory, 1)
@@ -70,12 +75,12 @@ class MemorizingConversion(Conversion):
         check_at_least("window", self.window, 1)
         check_at_least("sinks", self.sinks, 0)
         count = len(attention_layers(model))
-        for number in self.layers:
-            check_whole_between("a number in layers", number, 1, count)
+        check_layer_numbers("layers", self.layers, count)
         keep = kept_layers(self.keep, count)
         numbers = tuple(sorted(set(self.layers or (-(-3 * count // 4),)) - set(keep)))
         if not numbers:
             raise ValueError(f"no memory layer is left: got keep={keep}, expected at least one layer outside of it")
+        check_single_text(model, "a memory of earlier tokens")
         if not model.predicts_next:
             raise ValueError(
                 f"cannot give this {display_name(model)} a memory of earlier tokens: it does not predict the next "
@@ -85,14 +90,26 @@ class MemorizingConversion(Conversion):
 
     def restructure(self, model: Model) -> Model:
         layers = attention_layers(model)
+        check_layer_numbers("layers", self.layers, len(layers))  # a damaged config may have any
         old = {number: self._softmax(model, *layers[number - 1]) for number in self.layers}
-        for pattern, (_, layer) in zip(self._near().patterns(model), layers, strict=True):
-            layer.mechanism.pattern = pattern  # type: ignore[assignment]
+        near, moves = Band(self.window - 1), self.sinks > 0 and can_move_queries(model)
+        if moves:
+            read_near_keys_and_sinks(model, near, self.sinks, (*self.keep, *self.layers))
+        else:
+            for pattern, (_, layer) in zip(self._near().patterns(model), layers, strict=True):
+                layer.mechanism.pattern = pattern  # type: ignore[assignment]
         for number, softmax in old.items():
-            near = Softmax(softmax.pattern, scale=softmax.scale, dropout=softmax.dropout, impl=softmax.impl)
-            far = Causal() & Band(self.window - 1 + self.memory) & ~near.pattern
+            layer, exact = layers[number - 1][1], near | Tokens(self.sinks) if self.sinks else near
+            parts: tuple[Softmax, ...]
+            if moves:
+                # no sink is farther away than the keys of the memory can be
+                parts = make_near_keys_and_sinks(layer, near, self.sinks, self.window - 1 + self.memory + self.sinks)
+            else:
+                pattern = Causal() & exact
+                parts = (Softmax(pattern, scale=softmax.scale, dropout=softmax.dropout, impl=softmax.impl),)
+            far = Causal() & Band(self.window - 1 + self.memory) & ~exact
             top = TopK(far, self.k, scale=softmax.scale, dropout=softmax.dropout)
-            layers[number - 1][1].mechanism = Merged(near, top).train(softmax.training)
+            layer.mechanism = Merged(*parts, top).train(softmax.training)
         return record_change(model, self)
 
     def promise(self, model: Model) -> Promise:

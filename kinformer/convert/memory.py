@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from kinformer.convert.pattern import PatternConversion
+from kinformer.convert.pattern import PatternConversion, check_single_text
 from kinformer.convert.support.changed_model import attention_layers, record_change
 from kinformer.convert.support.near_sinks import can_move_queries, read_near_keys_and_sinks
 from kinformer.core.checks import check_at_least
@@ -60,6 +60,7 @@ class MemoryConversion(Conversion):
         check_at_least("segment", self.segment, 1)
         check_at_least("memory", self.memory, 0)
         check_at_least("sinks", self.sinks, 0)
+        check_single_text(model, "a memory of earlier segments")
         if not model.predicts_next:
             raise ValueError(
                 f"cannot give this {display_name(model)} a memory of earlier segments: it does not predict the next "

@@ -4,6 +4,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from kinformer.convert.support.changed_model import (
     attention_layers,
@@ -21,7 +23,7 @@ from kinformer.core.pattern import Pattern, pair_mask
 from kinformer.core.pattern_parser import parse
 
 HORIZON = 16_384  # longest row at which two patterns are compared
-BLOCK = 512  # queries that are compared at once
+BLOCK = 512  # queries, counted once for each head, that are compared at once
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,7 @@ class PatternConversion(Conversion):
     keep: int | tuple[int, ...] = ()
 
     def resolve(self, model: Model) -> Conversion:
-        if model.reads == "pairs":
-            raise ValueError(
-                f"cannot give this {display_name(model)} another pattern: it reads pairs of texts, and its encoder needs "
-                "another pattern than its decoder. Convert a model with a single text"
-            )
+        check_single_text(model, "another pattern")
         if model.predicts_next and parse(self.pattern).reach()[1] > 0:
             return replace(self, pattern=f"Causal() & ({self.pattern})")
         return self
@@ -89,14 +87,26 @@ class PatternConversion(Conversion):
         """Return the new pattern of each attention layer."""
         layers, new = attention_layers(model), parse(self.pattern)
         keep = kept_layers(self.keep, len(layers))
-        return [
-            _pattern_of(model, name, layer.mechanism) if number in keep else new
-            for number, (name, layer) in enumerate(layers, 1)
-        ]
+        old = [_pattern_of(model, name, layer.mechanism) for name, layer in layers]
+        return [pattern if number in keep else new for number, pattern in enumerate(old, 1)]
+
+
+def check_single_text(model: Model, part: str) -> None:
+    """Raise ValueError for a model that reads pairs of texts.
+
+    model: the model.
+    part: the part that the conversion gives the model, for the message.
+    """
+    if model.reads == "pairs":
+        raise ValueError(
+            f"cannot give this {display_name(model)} {part}: it reads pairs of texts, and its encoder needs another "
+            "pattern than its decoder. Convert a model with a single text"
+        )
 
 
 def _pattern_of(model: Model, name: str, mechanism: object) -> Pattern:
-    """Return the pattern of a mechanism that has one of its own."""
+    """Return the pattern of a mechanism that has one of its own, so that another one can take its place."""
+    # a mechanism that computes its pattern has it as a property, which its attributes do not hold
     if not isinstance(mechanism, KeyValueMechanism) or "pattern" not in vars(mechanism):
         raise ValueError(
             f"cannot give {name} of this {display_name(model)} another pattern: {type(mechanism).__name__} chooses its "
@@ -106,15 +116,31 @@ def _pattern_of(model: Model, name: str, mechanism: object) -> Pattern:
 
 
 def _equal_length(old: Pattern, new: Pattern, heads: int, horizon: int) -> int:
-    """Return the length of the longest rows, up to `horizon`, in which two patterns allow the same pairs."""
-    for first in range(0, horizon, BLOCK):
-        last = min(first + BLOCK, horizon)
-        at = torch.arange(last)
-        new_mask, old_mask = (
-            pair_mask(pattern, at[None, None], at[None, None], range(heads)) for pattern in (new, old)
-        )
-        other = (new_mask != old_mask).any(1)[0]  # [L L]
-        if other.any():
-            query, key = other.nonzero().T
-            return int(torch.maximum(query, key).amin())
+    """Return the length of the longest rows, up to `horizon`, in which two patterns allow the same pairs.
+
+    Each step adds the positions of a block to all positions before it, so no step needs more than BLOCK x L memory.
+    """
+    size, ahead = max(1, BLOCK // heads), max(old.reach()[1], new.reach()[1])
+    for first in range(0, horizon, size):
+        added, rows = torch.arange(first, min(first + size, horizon)), torch.arange(min(first + size, horizon))
+        equal = _first_difference(old, new, heads, added, rows)
+        if ahead > 0:  # queries before the block may read its keys
+            equal = min(equal, _first_difference(old, new, heads, rows[:first], added))
+        if equal < horizon:
+            return int(equal)
     return horizon
+
+
+def _first_difference(
+    old: Pattern, new: Pattern, heads: int, queries: Int[Tensor, " T"], keys: Int[Tensor, " S"]
+) -> float:
+    """Return the length of the longest rows in which two patterns allow the same of these pairs; inf if all are."""
+    old_mask, new_mask = (
+        pair_mask(pattern, queries[None, None], keys[None, None], range(heads)) for pattern in (old, new)
+    )
+    differs = (old_mask != new_mask).any(1)[0]  # [T S]
+    if not differs.any():
+        return torch.inf
+    # of each query with a difference the first key decides, because a pair needs the later one of its two positions
+    has_one, first_key = differs.any(1), keys[differs.int().argmax(1)]
+    return int(torch.maximum(queries, first_key)[has_one].amin())

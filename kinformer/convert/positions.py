@@ -19,6 +19,7 @@ from kinformer.core.named_part import format_part
 from kinformer.core.rotary_scaling import RotaryScaling
 from kinformer.nn.positions.learned import Learned
 from kinformer.nn.positions.rotary import Rotary
+from kinformer.nn.positions.sinusoidal import angular
 from kinformer.nn.scalings.ntk import NTKAware
 from kinformer.nn.scalings.pi import PositionInterpolation
 from kinformer.nn.scalings.yarn import YaRN
@@ -91,6 +92,8 @@ class PositionsConversion(Conversion):
             return Promise(self._old_length(), f"the first {self._old_length():,} positions keep their vectors")
         if self.factor == 1:
             return Promise(torch.inf, "a factor of 1 changes no rotation")
+        if self.kind != "learned" and self._keeps_rotations(model):
+            return Promise(torch.inf, f"{self.kind} changes none of the rotations that this model has")
         stays = "the first position keeps its vector" if self.kind == "learned" else "a single token has no distances"
         return Promise(0 if model.own else 1, f"{stays}; longer rows have other outputs")
 
@@ -126,6 +129,16 @@ class PositionsConversion(Conversion):
                 "length="
             )
         return YaRN(factor, self.length)
+
+    def _keeps_rotations(self, model: Model) -> bool:
+        """Return True if the scaling leaves every rotation of the model as it is, such as a single pair under ntk."""
+        scaling = self._scaling(model)
+        for part in model.modules():
+            if isinstance(part, Rotary) and part.turned:
+                turns = angular(part.turned, torch.float64, torch.device("cpu"), part.base)
+                if scaling.attention_scaling != 1 or not torch.equal(scaling.scale(turns, part.base), turns):
+                    return False
+        return True
 
     def _with_longer_tables(self, model: Model) -> Model:
         tables = _tables(model)

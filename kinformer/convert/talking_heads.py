@@ -51,12 +51,12 @@ class TalkingHeadsConversion(Conversion):
                 f"cannot let the heads of {name} in this {display_name(model)} talk: its mechanism is "
                 f"{type(old).__name__}, expected Softmax. Convert a model such as gpt, llama or bert"
             )
-        heads = layer.sizes.heads
-        before, after = (_identity(heads, self.bias) for _ in range(2))
+        like = next(layer.parameters())
+        before, after = (_identity(layer.sizes.heads, self.bias).to(like) for _ in range(2))
         new = Explicit(
             old.pattern, old.bias, score=old.score, before=before, after=after, scale=old.scale, dropout=old.dropout
         )
-        return new.to(next(layer.parameters()).dtype).train(old.training)
+        return new.train(old.training)
 
 
 def _identity(heads: int, bias: bool) -> MixHeads:

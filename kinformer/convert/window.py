@@ -39,7 +39,8 @@ class WindowConversion(Conversion):
     keep: int | tuple[int, ...] = ()
 
     def resolve(self, model: Model) -> Conversion:
-        check_at_least("window", self.window, 1), check_at_least("sinks", self.sinks, 0)
+        check_at_least("window", self.window, 1)
+        check_at_least("sinks", self.sinks, 0)
         return self if self.sinks and can_move_queries(model) else self._as_pattern(model)
 
     def restructure(self, model: Model) -> Model:

@@ -139,6 +139,35 @@ def test_no_other_shared_head_has_a_smaller_error() -> None:
         torch.testing.assert_close((want - got).square().sum(), least, rtol=1e-6, atol=0)
 
 
+@pytest.mark.parametrize("part", ["k", "v", "q"])
+@pytest.mark.parametrize("member", ["llama", "gpt"])
+def test_a_group_of_zeros_stays_zero_and_the_others_are_merged(member: str, part: str) -> None:
+    model = source(member)
+    spread(model)  # one head is enough for each group of two
+    for layer in attention_of(model):
+        heads = layer.sizes.heads if part == "q" else layer.sizes.key_heads
+        for tensor in layer.projection.matrix(part):
+            if tensor is not None:
+                tensor.data[: len(tensor) // (heads // 2)] = 0  # of the first two heads
+    rows, tokens = torch.randint(0, 11, (8, 24)), torch.randint(0, 11, (2, 30))
+    new = matched(model, attention_of(model)[0].sizes.key_heads // 2, rows)
+    assert all(weight.isfinite().all() for weight in new.parameters())
+    torch.testing.assert_close(new.logits(tokens).y, model.logits(tokens).y, rtol=0, atol=1e-6)
+
+
+def test_rows_are_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, rows, sizes, done = source(), torch.randint(0, 11, (5, 24)), list[int](), list[float]()
+    hidden = model.hidden
+    monkeypatch.setattr(model, "hidden", lambda tokens: sizes.append(len(tokens)) or hidden(tokens))
+    new = kf.convert(source(), "heads", key_heads=2, merge="svd")
+    HeadsConversion(2, "svd").fit(model, new, rows, lambda stage, fraction: done.append(fraction))
+    assert sizes == [1] * 5 and done[4] == done[-1] == 1
+    # the moment of all rows is the mean over the rows, so their order and repetitions of all of them count nothing
+    again = matched(source(), 2, torch.cat([rows.flip(0), rows]))
+    tokens = torch.randint(0, 11, (2, 30))
+    torch.testing.assert_close(again.logits(tokens).y, new.logits(tokens).y, rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize("merge", ["mean", "svd"])
 @pytest.mark.parametrize("member", ["llama", "gpt"])
 def test_it_is_saved_and_loaded(member: str, merge: str, tmp_path: Path) -> None:

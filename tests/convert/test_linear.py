@@ -1,5 +1,6 @@
 """The conversion `linear`: a layer against its equation, decoding, attention transfer, and refusals."""
 
+import copy
 import math
 from typing import Any, cast
 
@@ -132,6 +133,34 @@ def test_transfer_lowers_the_error_on_other_rows_and_trains_the_maps_alone(tmp_p
     back = load(tmp_path)
     assert back.member == model.member and back.member.changes[0].name == "linear"
     assert torch.equal(back.logits(tokens(1, 40)).y, model.logits(tokens(1, 40)).y)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("what", [torch.enable_grad, torch.no_grad])
+def test_half_precision_trains_as_well_as_float32(dtype: torch.dtype, what: Any) -> None:
+    source = sharp_llama().to(dtype)
+    conversion, model = convert(source)
+    precise, rows = copy.deepcopy(source).float(), tokens(8, 64, seed=9)
+    before = output_errors(precise, copy.deepcopy(model).float(), rows)
+    with what():
+        conversion.fit(source, model, tokens(16, 64), lambda stage, fraction: None)
+    assert {parameter.dtype for parameter in model.parameters()} == {dtype}
+    after = output_errors(precise, copy.deepcopy(model).float(), rows)
+    other, trained = convert(precise)
+    other.fit(precise, trained, tokens(16, 64), lambda stage, fraction: None)
+    for a, b, c in zip(before, after, output_errors(precise, trained, rows), strict=True):
+        assert b < 0.8 * a and b < 1.1 * c
+
+
+def test_the_exact_part_keeps_scale_dropout_and_executor() -> None:
+    source = sharp_llama()
+    for _, layer in attention_layers(source):
+        layer.mechanism.scale, layer.mechanism.dropout = 0.3, 0.25  # type: ignore[assignment]
+        layer.mechanism.impl = "reference"  # type: ignore[assignment]
+    _, model = convert(source)
+    for _, layer in attention_layers(model):
+        near = layer.mechanism.parts[0]  # type: ignore[union-attr,index]
+        assert (near.scale, near.dropout, near.impl) == (0.3, 0.25, "reference")
 
 
 def test_inputs_of_few_layers_at_a_time_give_the_same_maps(monkeypatch: pytest.MonkeyPatch) -> None:

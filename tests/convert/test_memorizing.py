@@ -1,5 +1,6 @@
 """The conversion `memorizing`: a loop that picks keys itself, promised rows, decoding, training, saving."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,9 @@ import torch
 from torch import Tensor
 
 import kinformer as kf
+from kinformer.convert.support.conversion_plan import find_conversion
 from kinformer.core.kv_cache import KV
+from kinformer.nn.mechanisms.sink_softmax import SinkSoftmax
 from tests.parity.peers import shaken
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -32,15 +35,23 @@ def attention_of(model: Any) -> list[Any]:
 
 
 def read_by_hand(layer: Any, x: Tensor, far: bool) -> Tensor:
-    """The layer's output with the keys of each query and head chosen and read one query at a time."""
+    """The layer's output with the keys of each query and head chosen and read one query at a time.
+
+    With rotary positions the sinks are read from no farther than all other keys.
+    """
     pos = torch.arange(x.shape[1])[None]
     queries, keys = layer.projection.queries_and_keys(x, pos)
+    last = WINDOW - 1 + SINKS + (MEMORY if far else 0)
+    nearer = layer.projection.queries_and_keys(x, pos.clamp_max(last))[0].q[0]
     q, k, v = queries.q[0], keys.k[0], keys.v[0]
     shared, width = len(q) // len(k), q.shape[-1]
     y = torch.zeros(len(q), len(q[0]), width)
     for h in range(len(q)):
         for i in range(len(q[0])):
-            score = {j: (q[h, i] @ k[h // shared, j]).item() / width**0.5 for j in range(i + 1)}
+            score = {
+                j: ((nearer if i - j >= WINDOW and j < SINKS else q)[h, i] @ k[h // shared, j]).item() / width**0.5
+                for j in range(i + 1)
+            }
             near = [j for j in score if i - j < WINDOW or j < SINKS]
             before = [j for j in score if j not in near and i - j < WINDOW + MEMORY]
             best = sorted(before, key=lambda j: score[j], reverse=True)[: K if far else 0]  # noqa: B023
@@ -114,12 +125,13 @@ def caches_of(state: Any) -> list[int]:
 
 def test_only_the_memory_layer_keeps_distant_keys() -> None:
     new = kf.convert(source(), "memorizing", **SMALL)
-    near = WINDOW + SINKS
+    near = [WINDOW, SINKS + 1]
+    expected = [*near, *near, *near, WINDOW + MEMORY, *near]
     state = new.start(1, 1000)
-    assert caches_of(state) == [near, near, near, WINDOW + MEMORY, near]
+    assert caches_of(state) == expected
     for chunk in torch.randint(0, 11, (1, 80)).split([1, 40, 1, 38], 1):
         state = new.logits(chunk, state).state
-        assert caches_of(state) == [near, near, near, WINDOW + MEMORY, near]
+        assert caches_of(state) == expected
 
 
 def test_it_trains_through_the_retrieved_keys() -> None:
@@ -143,6 +155,42 @@ def test_it_is_saved_and_loaded(member: str, tmp_path: Path) -> None:
     assert kf.load(tmp_path / "b").member == new.member
 
 
+def test_no_rotary_distance_is_larger_than_those_of_the_memory() -> None:
+    new = kf.convert(source(), "memorizing", **SMALL)
+    for number, layer in enumerate(attention_of(new), 1):
+        sinks = layer.mechanism.parts[1]
+        assert isinstance(sinks, SinkSoftmax)
+        assert sinks.last == WINDOW - 1 + SINKS + (MEMORY if number == 3 else 0)
+
+
+def test_memory_layers_keep_scale_dropout_and_executor() -> None:
+    for member in ("llama", "gpt"):
+        model = source(member)
+        for layer in attention_of(model):
+            layer.mechanism.scale, layer.mechanism.dropout, layer.mechanism.impl = 0.3, 0.25, "reference"
+        parts = attention_of(kf.convert(model, "memorizing", **SMALL))[2].mechanism.parts
+        assert len(parts) == (3 if member == "llama" else 2)
+        assert all((part.scale, part.dropout) == (0.3, 0.25) for part in parts)
+        assert all(part.impl == "reference" for part in parts[:-1])
+
+
+@pytest.mark.parametrize("layers", [(77,), (0,)])
+def test_a_damaged_config_is_refused_in_one_line(layers: tuple[int, ...], tmp_path: Path) -> None:
+    new = kf.convert(source(), "memorizing", **SMALL)
+    change = new.member.changes[0]
+    new.member = replace(new.member, changes=(change._replace(options={**change.options, "layers": layers}),))
+    kf.save(new, tmp_path)
+    with pytest.raises(ValueError, match=f"layers has the layer {layers[0]}, expected numbers from 1 to 4") as error:
+        kf.load(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_layers_to_keep_are_named() -> None:
+    """A measurement could choose the only memory layer."""
+    with pytest.raises(TypeError, match="'keep' of 'MemorizingConversion' must be"):
+        find_conversion("memorizing", {"keep": 2})
+
+
 def test_models_that_it_does_not_fit_are_refused() -> None:
     for wrong, message in {
         "bert": "cannot give this bert a memory of earlier tokens: it does not predict the next token. Use",
@@ -152,7 +200,7 @@ def test_models_that_it_does_not_fit_are_refused() -> None:
         with pytest.raises(ValueError, match=message):
             kf.convert(source(wrong), "memorizing")
     for option, message in (
-        ({"layers": (5,)}, "a number in layers=5: give a whole number from 1 to 4"),
+        ({"layers": (5,)}, "layers has the layer 5, expected numbers from 1 to 4"),
         ({"keep": (3,)}, "no memory layer is left: got keep=.3,., expected"),
         ({"keep": (7,)}, "keep has the layer 7"),
         ({"k": 0}, "k"),

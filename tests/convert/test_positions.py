@@ -180,6 +180,15 @@ def test_what_does_not_fit_is_refused_in_one_line(
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(("what", "length"), [("ntk", math.inf), ("pi", 1), ("yarn", 1)])
+def test_ntk_promises_every_length_where_a_single_pair_rotates(what: str, length: float) -> None:
+    model: Any = shaken(kf.llama(**SIZES, turned=2).double().eval())
+    model.trained_length, tokens = 12, tokens_of(60)
+    new = converted(model, what, factor=4.0)
+    assert find_conversion(what, {}).resolve(model).promise(model).length == length
+    assert torch.equal(outputs(new, tokens), outputs(model, tokens)) == (length > 1)
+
+
 def test_rotations_need_no_length_unless_they_have_a_ramp() -> None:
     model = MAKERS["llama"]()
     assert converted(model, "ntk").trained_length is None

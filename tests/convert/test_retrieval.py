@@ -94,6 +94,21 @@ def test_a_built_folder_is_loaded_with_its_datastore_and_may_be_moved(tmp_path: 
     assert kf.generate(again, tokens[:, :4], 5, temperature=0).shape[-1] >= 5
 
 
+def test_a_model_is_saved_twice_to_one_folder_and_refused_by_another_datastore(tmp_path: Path) -> None:
+    model = source()
+    built, other = (build_retrieval(model, data(count), tmp_path / str(count)) for count in (400, 300))
+    for _ in range(2):
+        kf.save(built, tmp_path / "copy")
+    shutil.copytree(tmp_path / "400" / "datastore", tmp_path / "far" / "datastore")  # as from another disk
+    kf.save(built, tmp_path / "far")
+    tokens = text(20)[None]
+    for name in ("copy", "far"):
+        assert torch.equal(kf.load(tmp_path / name).logits(tokens).y, built.logits(tokens).y)
+    with pytest.raises(FileExistsError, match="copy.datastore, which holds another datastore. Give") as error:
+        kf.save(other, tmp_path / "copy")
+    assert "\n" not in str(error.value)
+
+
 def test_retrieval_knows_the_text_better(tmp_path: Path) -> None:
     model, both = source(), data(900)
     built = build_retrieval(model, both, tmp_path / "run")

@@ -1,6 +1,7 @@
 """Attention transfer: training linear attention to give the outputs of softmax attention."""
 
 import contextlib
+import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
@@ -10,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.attention_output import AttentionOutput, merge
+from kinformer.core.autocast import at_least_float32
 from kinformer.core.eval_mode import evaluating
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
@@ -113,12 +115,14 @@ def layer_inputs(
 
 
 def _train(layer: Attention, inputs: list[Float[Tensor, "1 L D"]], seed: int) -> None:
-    """Train the feature map of one layer."""
+    """Train the feature map of one layer, in float32 or better."""
+    narrow, layer = layer, copy.deepcopy(layer)
+    layer.to(at_least_float32(inputs[0]).dtype)
     mechanism = cast(Merged, layer.mechanism)
     far = cast(Delayed, mechanism.parts[1])
     map = cast(Hedgehog, far.linear.map)
     with evaluating(layer):
-        teacher = [_teacher_row(layer, x) for x in inputs]
+        teacher = [_teacher_row(layer, at_least_float32(x)) for x in inputs]
         _set_level(map, far, mechanism.parts[0], teacher[0])
     scale = sum(row.target.square().mean() for row in teacher) / len(teacher)
     parameters = list(map.parameters())
@@ -133,7 +137,8 @@ def _train(layer: Attention, inputs: list[Float[Tensor, "1 L D"]], seed: int) ->
                 parameter.grad = gradient
             optimiser.step()
             schedule.step()
-    optimiser.zero_grad()
+    trained = map.state_dict()
+    cast(Any, narrow.mechanism).parts[1].linear.map.load_state_dict(trained)  # casts to the dtype of the model
 
 
 def _rate_factor(step: int) -> float:

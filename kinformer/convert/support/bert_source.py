@@ -16,6 +16,8 @@ from kinformer.core.residual_block import ResidualBlock
 from kinformer.nn.attention import Attention
 from kinformer.nn.positions.learned import Learned
 
+# keywords of the source that longformer and bigbird have too
+TAKEN = ("d", "depth", "heads", "head_dim", "kinds", "vocab", "dropout", "hidden", "mask", "eps")
 PUBLISHED = {"position": "learned", "norm": "post", "drawn": 0, "segments": None}  # keywords of published encoders
 TIMES = 8  # new positions for each old one: 4,096 for 512, as in Longformer's paper
 POSITIONS = "position.table.weight"

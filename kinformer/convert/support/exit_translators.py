@@ -1,5 +1,6 @@
 """Training of exit translators and shortcuts: affine maps between the hidden states of a frozen model."""
 
+import copy
 import math
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -80,9 +81,9 @@ class _LeastSquares:
 
 
 def _widen(translator: LinearShortcut) -> LinearShortcut:
-    """Return a translator of the same sizes in float32 or better."""
-    rank = None if translator.low is None else translator.low.out_features
-    return LinearShortcut(translator.map.out_features, rank=rank).to(at_least_float32(translator.map.weight))
+    """Return a copy of a translator in float32 or better."""
+    # a copy, because a new translator would draw weights from the global random numbers
+    return copy.deepcopy(translator).to(at_least_float32(translator.map.weight))
 
 
 @torch.no_grad()
@@ -118,6 +119,7 @@ def _metric(weight: Float[Tensor, "V D"]) -> Float[Tensor, "D D"]:
     return lower.T
 
 
+@torch.enable_grad()
 def _train(
     translators: Mapping[int, LinearShortcut],
     states: Mapping[int, Float[Tensor, "M D"]],

@@ -51,8 +51,19 @@ def read_near_keys_and_sinks(model: Model, near: Pattern, sinks: int, keep: int 
     kept, last = kept_layers(keep, len(layers)), int(near.reach()[0]) + sinks
     for number, (_, layer) in enumerate(layers, 1):
         if number not in kept:
-            old, rotation = cast(Softmax, layer.mechanism), cast(Rotary, cast(QKV, layer.projection).rotation)
-            window = Softmax(Causal() & near, scale=old.scale, dropout=old.dropout, impl=old.impl)
-            far = Causal() & Tokens(sinks) & ~near
-            first = SinkSoftmax(far, last, rotation, scale=old.scale, dropout=old.dropout, impl=old.impl)
-            layer.mechanism = Merged(window, first).train(old.training)
+            mechanism = Merged(*make_near_keys_and_sinks(layer, near, sinks, last))
+            layer.mechanism = mechanism.train(layer.mechanism.training)
+
+
+def make_near_keys_and_sinks(layer: Attention, near: Pattern, sinks: int, last: int) -> tuple[Softmax, SinkSoftmax]:
+    """Return the attention to near keys, and to the first tokens that are not near.
+
+    layer: the layer, for which `can_move_queries` holds.
+    near: the near keys of a query.
+    sinks: number of first tokens.
+    last: largest position at which a query counts when it reads the first tokens.
+    """
+    old, rotation = cast(Softmax, layer.mechanism), cast(Rotary, cast(QKV, layer.projection).rotation)
+    window = Softmax(Causal() & near, scale=old.scale, dropout=old.dropout, impl=old.impl)
+    far = Causal() & Tokens(sinks) & ~near
+    return window, SinkSoftmax(far, last, rotation, scale=old.scale, dropout=old.dropout, impl=old.impl)

@@ -1,5 +1,6 @@
 """RetrievalLM: a kNN-LM whose datastore lies in a folder, and is opened when it is first needed."""
 
+import filecmp
 import importlib
 import os
 import shutil
@@ -78,7 +79,12 @@ class RetrievalLM(NearestNeighbourLM):
         if self.datastore != OWN or self.place is None or folder.resolve() == self.place.resolve().parent:
             return
         if (folder / OWN).exists():
-            raise FileExistsError(f"cannot save the datastore of the model: {folder / OWN} exists. Give another folder")
+            if _have_equal_files(self.place, folder / OWN):
+                return
+            raise FileExistsError(
+                f"cannot save the datastore of the model: got {folder / OWN}, which holds another datastore. Give "
+                "another folder"
+            )
         shutil.copytree(self.place, folder / OWN, copy_function=_link)
 
     def _own_place(self, folder: Path | None) -> Path:
@@ -100,6 +106,18 @@ class _NoEntries(Store):
     def search(self, queries: Float[Tensor, "N d"], k: int) -> Neighbours:
         empty = torch.zeros(len(queries), 0, dtype=torch.long, device=queries.device)
         return Neighbours(empty.float(), empty, empty)
+
+
+def _have_equal_files(first: Path, second: Path) -> bool:
+    """Return True if two folders hold files of the same names and contents."""
+    names, others = ({path.relative_to(place) for path in place.rglob("*")} for place in (first, second))
+    # two names of one file need no reading
+    return names == others and all(
+        (first / name).samefile(second / name)
+        or ((first / name).is_dir() and (second / name).is_dir())
+        or filecmp.cmp(first / name, second / name, shallow=False)
+        for name in names
+    )
 
 
 def _link(source: str, target: str) -> str:

@@ -46,9 +46,9 @@ class SinkSoftmax(Softmax):
         self.rotation = check_part("rotation", rotation, Rotary, "the Rotary of the layer's projection")
 
     def preprocess(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
-        distance = (self.last - queries.pos[:, 0]).clamp_max(0)
         if ctx.remember:  # queries are placeholders
             return queries, keys
+        distance = (self.last - queries.pos[:, 0]).clamp_max(0)
         return queries._replace(q=self.rotation.move(queries.q, distance)), keys
 
 
