@@ -57,7 +57,7 @@ class ExitsConversion(Conversion):
 
     Differences: CALM trains the layers for all exits, and a frozen model saves fewer layers. No threshold falls while
     an output grows. In CALM a token also leaves at a confidence equal to the threshold. Translators come after the norm
-    of the head, those of Belrose et al. before it.
+    of the head, and in Belrose et al. before it.
     """
 
     spellings: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({"calm": {}})

@@ -139,6 +139,7 @@ def plan_conversion(model: Model, what: str, options: Mapping[str, Any]) -> "Pla
     Errors: the errors of `find_conversion`; ValueError if the conversion does not fit the model.
     """
     if isinstance(options.get("keep"), int):
+        find_conversion(what, options)  # refuses a number for recipes whose layers are named
         options = {**options, "keep": ()}
     return PlannedConversion.of(model, find_conversion(what, options))
 

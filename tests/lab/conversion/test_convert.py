@@ -224,3 +224,8 @@ def test_frozen_weights_stay_frozen(source: Any) -> None:
     frozen = copy.deepcopy(source).requires_grad_(False)
     for what in ("window", "mqa"):
         assert not any(p.requires_grad for p in kf.convert(frozen, what).parameters()), what
+
+
+def test_memory_layers_are_kept_by_their_numbers_only(source: Any) -> None:
+    with pytest.raises(TypeError, match="keep"):
+        kf.convert(source, "memorizing", data=TEXT, keep=1)
