@@ -147,7 +147,7 @@ def test_layers_with_exits_stay_as_they_are() -> None:
     [
         (llama, "mqa", {"teach": 0.0}, "teach is 0"),
         (
-            lambda: kf.bert(d=16, depth=1, heads=2, length=64),
+            lambda: kf.bert(d=16, depth=1, heads=2, length=48),
             "talking_heads",
             {},
             "the source is of class MLM, and only an LM can teach or be taught",
