@@ -191,3 +191,18 @@ def test_a_model_that_reads_ahead_is_not_trained() -> None:
     source, converted = llama(), llama(pattern="Band(3)")
     with pytest.raises(ValueError, match="reads ahead"):
         adapt(source, converted)
+
+
+def test_the_training_knows_why_a_model_reads_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = llama()
+    converted, lengths = kf.convert(source, "mqa"), list[int]()
+
+    def declare(model: Any, length: int) -> str:
+        assert model is converted
+        lengths.append(length)
+        return "its paper says so"
+
+    monkeypatch.setattr(adaptation, "reads_ahead", declare)
+    with pytest.warns(UserWarning, match="reads ahead, as its part declares: its paper says so"):
+        adapt(source, converted)
+    assert lengths == [adaptation.SHORT]

@@ -16,8 +16,8 @@ from kinformer.pages.conversion_report import save_conversion_report
 def report() -> ConversionReport:
     torch.manual_seed(0)
     model = kf.llama(d=16, depth=3, heads=4, key_heads=2, vocab=19)
-    found: ConversionReport = kf.convert(model, "window", window=4, sinks=1, keep=(1, 3)).report
-    return found
+    result: ConversionReport = kf.convert(model, "window", window=4, sinks=1, keep=(1, 3)).report
+    return result
 
 
 def measured(report: ConversionReport, before: float, after: float) -> list[list[str]]:
