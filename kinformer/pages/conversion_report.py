@@ -1,5 +1,6 @@
 """The page and the picture of a conversion: its plan, its quality before and after, and its costs."""
 
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
@@ -35,10 +36,12 @@ def save_conversion_report(report: ConversionReport, folder: Path) -> None:
 def conversion_plots(report: ConversionReport) -> Iterator[Plot]:
     """Yield the plots of a conversion, for what was measured: quality, layers, speed, state and memory.
 
+    A metric that is no finite number, as after an overflow, has no bar.
+
     report: the record of the conversion.
     """
-    if report.stages:
-        values = {name: [value] for name, value in report.stages.items()}
+    values = {name: [value] for name, value in report.stages.items() if math.isfinite(value)}
+    if values:
         yield by_category("quality on validation data", report.metric, values, bars=True)
     if report.layer_losses:
         layers = range(1, len(report.layer_losses) + 1)

@@ -1,10 +1,15 @@
 """Adaptation of a converted model: a short training beside its source, which is the teacher."""
 
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from kinformer.core.checks import check_in_range
 from kinformer.core.model import Model
+from kinformer.lab.data.batches import device_of
 from kinformer.lab.data.text import TextData
 from kinformer.lab.train.budget import Budget
 from kinformer.lab.train.lora import LoRA
@@ -27,10 +32,13 @@ class Adaptation:
 
     budget: its length.
     settings: settings of the training; `adaptation_settings()` if None.
-    teach: weight of the loss that compares predictions with the source's; 0 trains without the source.
+    teach: weight of the loss that compares predictions with the source's; 0 trains without the source. A source that
+        teaches reads the same rows, so they are at most as long as the rows of its own training.
     folder: folder of the run, which the caller has locked; or None.
     resume: continue the training in the folder.
     show: display of the progress.
+
+    Errors: ValueError if `teach` is negative.
     """
 
     budget: Budget
@@ -40,49 +48,94 @@ class Adaptation:
     resume: bool = False
     show: ProgressDisplay | None = None
 
+    def __post_init__(self) -> None:
+        check_in_range("teach", self.teach, 0, math.inf, open_end=True)
+
     def run(self, source: Model, converted: Model, text: TextData, new: tuple[str, ...]) -> dict[str, Any]:
         """Train the converted model in place, and return a description of the training.
 
-        source: the teacher.
+        source: the teacher. Its mode and its device are as before in the end.
         converted: the model to train.
         text: the data.
-        new: names of the parameters that the source does not have; LoRA trains them in full.
+        new: names of the parameters that the source does not have; LoRA trains them in full, with its own `train`.
+
+        Errors: the errors of `train` and `LoRA.plan`.
         """
-        settings = self.settings or adaptation_settings()
-        if converted.longest is not None:
-            settings = replace(settings, length=min(settings.length, converted.longest))
-        if (lora := settings.adapters) is not None and not lora.train:
-            settings = replace(settings, lora=replace(lora, train=new))
-        model, taught = converted, False
-        if self.teach > 0 and isinstance(converted, LM) and isinstance(source, LM) and not converted.lanes:
-            model, taught = with_teacher(converted, source, logits=self.teach), True
-        # a short row shows whether the new mechanism reads ahead; long ones would take a minute of a large model
-        decisions = None if self.resume else Decisions(reads_ahead(converted, SHORT))
-        history = train(
-            model,
-            text,
-            self.budget,
-            settings,
-            folder=self.folder,
-            show=self.show,
-            resume=self.resume,
-            claimed=True,
-            decisions=decisions,
-        )
+        no_teacher = self._why_no_teacher(source, converted)
+        settings = self._fitted_settings(None if no_teacher else source, converted, new)
+        with _unchanged(source):
+            model = converted
+            if not no_teacher:
+                model = with_teacher(cast(LM, converted), cast(LM, source), logits=self.teach)
+            # a short row shows whether the new mechanism reads ahead; long ones would take a minute of a large model
+            decisions = None if self.resume else Decisions(reads_ahead(converted, SHORT))
+            history = train(
+                model,
+                text,
+                self.budget,
+                settings,
+                folder=self.folder,
+                show=self.show,
+                resume=self.resume,
+                claimed=True,
+                decisions=decisions,
+            )
         converted.eval()
         lora = settings.adapters
-        count = sum(p.numel() for p in converted.parameters()) if lora is None else lora.plan(converted).trained
+        trained = sum(p.numel() for p in converted.parameters() if p.requires_grad)
         facts = {
             "steps": history.step,
             "minutes": round(history.seconds / 60, 2),
             "batch": settings.batch,
             "length": settings.length,
             "lr": settings.recipe(converted).peak,
-            "trained weights": count,
+            "trained weights": trained if lora is None else lora.plan(converted).trained,
             "LoRA rank": None if lora is None else lora.rank,
-            "loss of the source's predictions": self.teach if taught else None,
+            "loss of the source's predictions": None if no_teacher else self.teach,
+            "no teacher because": no_teacher or None,
         }
         return {name: value for name, value in facts.items() if value is not None}
+
+    def _why_no_teacher(self, source: Model, converted: Model) -> str:
+        """Return the reason why the source does not teach the converted model; "" if it does."""
+        if not self.teach:
+            return "teach is 0"
+        for role, model in (("source", source), ("converted model", converted)):
+            if not isinstance(model, LM):
+                return f"the {role} is of class {type(model).__name__}, and only an LM can teach or be taught"
+            if model.lanes:
+                return f"the {role} continues earlier rows (lanes), and a teacher reads whole rows"
+        return ""
+
+    def _fitted_settings(self, teacher: Model | None, converted: Model, new: tuple[str, ...]) -> Settings:
+        """Return the settings with a length that the models can read, and with LoRA that trains the new parts."""
+        settings = self.settings or adaptation_settings()
+        lengths = [converted.longest]
+        if teacher is not None:
+            # beyond the rows of its training, a teacher predicts badly; beyond its learned positions, it fails
+            lengths += [teacher.longest, teacher.window, teacher.trained_length]
+        settings = replace(settings, length=min([settings.length, *(x for x in lengths if x is not None)]))
+        if (lora := settings.adapters) is None:
+            return settings
+        trainable = {name for name, p in converted.named_parameters() if p.requires_grad}
+        names = dict.fromkeys((*lora.train, *(name for name in new if name in trainable)))
+        return replace(settings, lora=replace(lora, train=tuple(names)))
+
+
+@contextmanager
+def _unchanged(model: Model) -> Iterator[None]:
+    """Enter a context that may change the mode and the device of a model; restore them at the exit.
+
+    model: the model.
+    """
+    modes, device = [(module, module.training) for module in model.modules()], device_of(model)
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+        if device_of(model) != device:
+            model.to(device)
 
 
 def adaptation_settings(lora: LoRA | None = ADAPTERS, **changed: Any) -> Settings:

@@ -75,11 +75,15 @@ class ConversionReport:
         if not self.metric.startswith("bits per"):
             return [["model", self.metric], *([name, f"{value:.4f}"] for name, value in self.stages.items())]
         heads = ["model", self.metric, "perplexity per token", "ratio to the source"]
-        perplexity = {name: 2 ** (value * self.bytes_per_token) for name, value in self.stages.items()}
+        source = self.stages["source"]
+
+        def ratio(bits_per_byte: float) -> float:
+            return _power_of_2(bits_per_byte * self.bytes_per_token)
+
         return [
             heads,
             *(
-                [name, f"{value:.4f}", f"{perplexity[name]:,.2f}", f"{perplexity[name] / perplexity['source']:.3f}"]
+                [name, f"{value:.4f}", f"{ratio(value):,.2f}", f"{ratio(value - source):.3f}"]
                 for name, value in self.stages.items()
             ),
         ]
@@ -131,7 +135,9 @@ class ConversionReport:
             fates = tuple(TensorFate(**fate) for fate in plan["fates"])
             length, reason = plan["promise"]["length"], plan["promise"]["reason"]
             promise = Promise(math.inf if length is None else length, reason)
-            plan = ConversionPlan(**plan | {"promise": promise, "fates": fates})
+            plan = ConversionPlan(
+                **plan | {"promise": promise, "fates": fates, "options": _with_tuples(plan["options"])}
+            )
             costs = {name: [ReadingCost(**cost) for cost in costs] for name, costs in record["costs"].items()}
             return cls(**record | {"plan": plan, "costs": costs})
         except FileNotFoundError as error:
@@ -148,3 +154,18 @@ class ConversionReport:
         }
         costs = {name: [cost._asdict() for cost in costs] for name, costs in self.costs.items()}
         return {**asdict(self), "plan": plan, "costs": costs}
+
+
+def _power_of_2(exponent: float) -> float:
+    """Return 2 to a power; inf if it is too large for a number."""
+    try:
+        return float(2**exponent)
+    except OverflowError:
+        return math.inf
+
+
+def _with_tuples(value: Any) -> Any:
+    """Return a value of JSON with tuples in place of lists, because options of conversions have tuples."""
+    if isinstance(value, dict):
+        return {name: _with_tuples(entry) for name, entry in value.items()}
+    return tuple(_with_tuples(entry) for entry in value) if isinstance(value, list) else value

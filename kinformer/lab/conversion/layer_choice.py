@@ -1,6 +1,5 @@
 """Choice of the layers that a conversion leaves as they are, by measurement."""
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -19,17 +18,19 @@ def losses_by_layer(
 
     A layer with a large loss matters most, so it is the first to keep.
 
-    source: the trained model, which stays as it is.
+    source: the trained model. Its layers are replaced one after the other, and it is as before in the end.
     converted: the model with all layers converted, and their new parts trained.
     rows: rows of tokens.
     on_progress: called with the finished fraction.
     """
-    model, losses = copy.deepcopy(source), list[float]()
+    losses = list[float]()
     layers = list(zip(attention_layers(source), attention_layers(converted), strict=True))
     for number, ((name, layer), (_, other)) in enumerate(layers, 1):
-        model.set_submodule(name, other)
-        losses.append(mean_loss(model, rows))
-        model.set_submodule(name, layer)
+        try:  # in place, because a copy would need the memory of a further model
+            source.set_submodule(name, other)
+            losses.append(mean_loss(source, rows))
+        finally:
+            source.set_submodule(name, layer)
         on_progress(number / len(layers))
     return losses
 

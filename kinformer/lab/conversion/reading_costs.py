@@ -1,10 +1,13 @@
 """Costs of reading a long text with a decoding state: speed, bytes of the state, and memory."""
 
+import math
 from collections.abc import Callable
 from time import monotonic
 from typing import Any, NamedTuple
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from kinformer.core.eval_mode import evaluating
 from kinformer.core.mechanism import NoState
@@ -22,9 +25,10 @@ class ReadingCost(NamedTuple):
 
     length: tokens that the model has read.
     state: bytes of the decoding state of a row of this length.
-    reading: tokens per second of the chunks before this length; None if they were not read in the given time.
-    writing: tokens per second of single steps after this length; None likewise.
-    memory: most bytes that the model and its reading took until here; None likewise, or if the system does not tell.
+    reading: tokens per second of the chunks after the length before; None if they were not read in the given time.
+    writing: tokens per second of single steps up to this length; None likewise.
+    memory: most bytes that the model, the state of this length and the reading took; None likewise, or if the system
+        does not tell.
     """
 
     length: int
@@ -42,7 +46,9 @@ def reading_costs(
 ) -> list[ReadingCost]:
     """Measure the cost of reading one row of random tokens at growing lengths, as in generation.
 
-    The state of every length is measured, even if there is no time to fill it.
+    Each length is read with a state for this length. So a state that grows with the length begins anew at every length,
+    and a state of constant size goes on. No state exists before its length is read. The report has the bytes of the
+    state of every length, even if there is no time to read it.
 
     model: a language model with a decoding state.
     seconds: time after which no longer row is read; the shortest one is always read.
@@ -54,34 +60,86 @@ def reading_costs(
     lengths = tuple(length for length in lengths if model.longest is None or length <= model.longest)
     if not lengths or not model.predicts_next:
         raise NoState("this model does not write texts of 1,024 tokens or more")
-    costs, read, began = list[ReadingCost](), 0, monotonic()
+    costs, began = list[ReadingCost](), monotonic()
     tokens = model.sample(1, lengths[-1], 0)[:1].to(device_of(model))
     with evaluating(model), torch.inference_mode():
+        sizes, shapes = zip(*(_measure_state(model, length) for length in lengths), strict=True)
+        # a first call loads code of the libraries, which is no memory of the model
+        model.logits(tokens[:, :STEPS], model.start(1, STEPS), last=True)
         release_freed()
-        restart_peak(tokens.device)
+        restart_peak(tokens.device)  # on a GPU this also returns freed memory
         weights = sum(weight.numel() * weight.element_size() for weight in model.parameters())
         others = (resident(tokens.device) or 0) - weights  # of the process, such as another model
-        sizes = [state_bytes(model.start(1, length)) for length in lengths]
-        state = model.start(1, lengths[-1])
-        for length, size in zip(lengths, sizes, strict=True):
-            first, start = read, monotonic()
-            while read < length - STEPS and (length == lengths[0] or monotonic() - began < seconds):
-                at = min(read + CHUNK, length - STEPS)
-                state = model.logits(tokens[:, read:at], state, last=True).state
-                read = at
-                on_progress(read / lengths[-1])
-            if read < length - STEPS:
-                costs.append(ReadingCost(length, size))
-                continue
-            reading = (read - first) / max(monotonic() - start, 1e-9)
-            start = monotonic()
-            for at in range(read, length):
-                state = model.logits(tokens[:, at : at + 1], state, last=True).state
-            read = length
-            writing = STEPS / max(monotonic() - start, 1e-9)
-            peak = peak_resident(tokens.device)
+        before = [0 if n == 0 or shapes[n] != shapes[n - 1] else lengths[n - 1] for n in range(len(lengths))]
+        reader = _Reader(model, tokens, sum(lengths) - sum(before), on_progress)
+        for n, (length, size) in enumerate(zip(lengths, sizes, strict=True)):
+            deadline = began + seconds if n else math.inf
+            reading = writing = peak = None
+            if monotonic() < deadline:
+                if before[n] == 0:
+                    reader.free_state()
+                has_restarted = restart_peak(tokens.device)
+                if before[n] == 0:
+                    reader.start(length)
+                # the chunks of shorter lengths have speeds of their own
+                if n == 0 or reader.read_to(lengths[n - 1], CHUNK, deadline) is not None:
+                    reading = reader.read_to(length - STEPS, CHUNK, deadline)
+                if reading is not None:
+                    writing = reader.read_to(length, 1)
+                    peak = peak_resident(tokens.device) if has_restarted else None
             costs.append(ReadingCost(length, size, reading, writing, None if peak is None else peak - others))
     return costs
+
+
+class _Reader:
+    """A model that reads a row piece by piece.
+
+    model: the model.
+    tokens: the row, [1, T].
+    total: number of tokens that are read in all, with repetitions.
+    on_progress: called with the finished fraction.
+    """
+
+    def __init__(self, model: Any, tokens: Int[Tensor, "1 T"], total: int, on_progress: Callable[[float], None]):
+        self.model, self.tokens, self.total, self.on_progress = model, tokens, total, on_progress
+        self.state: Any = None
+        self.place = self.done = 0
+
+    def free_state(self) -> None:
+        """Free the state, so that it takes no memory beside the next one."""
+        self.state = None
+        release_freed()
+
+    def start(self, length: int) -> None:
+        """Begin the row anew, with a state for this length."""
+        self.state, self.place = self.model.start(1, length), 0
+
+    def read_to(self, end: int, chunk: int, deadline: float = math.inf) -> float | None:
+        """Read the row up to a place; return the tokens per second, or None if the time was over before.
+
+        end: the place, in tokens.
+        chunk: tokens that are read in one call.
+        deadline: time of `monotonic` after which no chunk begins.
+        """
+        first, began = self.place, monotonic()
+        while self.place < end:
+            if monotonic() >= deadline:
+                return None
+            until = min(self.place + chunk, end)
+            self.state = self.model.logits(self.tokens[:, self.place : until], self.state, last=True).state
+            self.done += until - self.place
+            self.place = until
+            self.on_progress(min(self.done / self.total, 1.0))
+        return (end - first) / max(monotonic() - began, 1e-9)
+
+
+def _measure_state(model: Any, length: int) -> tuple[int, list[tuple[torch.Size, torch.dtype]]]:
+    """Return the bytes of the state of a length, and the shapes and dtypes of its tensors."""
+    try:
+        state = model.start(1, length, device=torch.device("meta"))  # takes no memory
+    except RuntimeError:  # a part computes its start values, which the device "meta" cannot
+        state = model.start(1, length)
+    return state_bytes(state), [(leaf.shape, leaf.dtype) for _, leaf in leaves(state)]
 
 
 def state_bytes(state: Any) -> int:

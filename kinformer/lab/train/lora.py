@@ -33,10 +33,11 @@ class LoRA(KeywordHints):
     rank: the rank of each change; queries, keys and values have a change each, also if one matrix stacks them.
     alpha: sets the size of the change; 2 * rank by default, so that it does not depend on the rank.
     layers: the adapted linear maps. "attention": queries, keys, values and outputs of attention. "all": every linear
-        map of the layers, with feed-forward layers. Maps that share their matrix with another module, such as
-        tied heads, are not adapted.
+        map of the layers, with feed-forward layers. Three kinds of maps are never adapted: maps inside an attention
+        mechanism, such as its position bias; maps that share their matrix with another module, such as tied heads;
+        and maps whose matrix the model freezes (`requires_grad` is False).
     train: names of parameters that are trained in full instead, such as new parts of a converted model. `*` in a name
-        stands for any text, as in "*.feature_map.*".
+        stands for any text, as in "*.feature_map.*". Frozen parameters stay frozen.
 
     Errors: ValueError if a number is out of range.
 
@@ -73,22 +74,39 @@ class LoRA(KeywordHints):
 
         model: the model, without adapters.
 
-        Errors: ValueError if a name in `train` belongs to no parameter, or if there is nothing to adapt.
+        Errors: ValueError if a name in `train` belongs to no parameter or only to frozen ones. ValueError if there is
+        nothing to adapt; a model whose matrices are all frozen needs a parameter in `train` that is not.
         """
         parameters = dict(model.named_parameters())
-        whole = {name: p for name, p in parameters.items() if any(fnmatchcase(name, text) for text in self.train)}
+        whole: dict[str, nn.Parameter] = {}
         for text in self.train:
-            if not any(fnmatchcase(name, text) for name in whole):
+            named = {name: p for name, p in parameters.items() if fnmatchcase(name, text)}
+            if not named:
                 raise ValueError(f"train={quote(text)} is the name of no parameter{suggest_names(text, parameters)}")
+            if not (trainable := {name: p for name, p in named.items() if p.requires_grad}):
+                raise ValueError(
+                    f"cannot train {quote(text)}: got frozen weights, expected weights that require gradients. Leave "
+                    "it out of train, or call requires_grad_() on the weights"
+                )
+            whole |= trainable
         holders = Counter(id(p) for part in model.modules() for p in part.parameters(recurse=False))
         skipped = {id(p) for p in whole.values()}
+        candidates = {
+            name: part for name, part in _candidates(model, self.layers).items() if holders[id(part.weight)] == 1
+        }
         linears = {
             name: part
-            for name, part in _candidates(model, self.layers).items()
-            if holders[id(part.weight)] == 1 and id(part.weight) not in skipped
+            for name, part in candidates.items()
+            if part.weight.requires_grad and id(part.weight) not in skipped
         }
-        if not linears:
-            place = "its attention layers" if self.layers == "attention" else "its layers"
+        place = "its attention layers" if self.layers == "attention" else "its layers"
+        is_frozen = any(not part.weight.requires_grad for part in candidates.values())
+        if not linears and is_frozen and not whole:
+            raise ValueError(
+                f"LoRA has nothing to adapt: got frozen weights in {place}, expected weights that require gradients. "
+                "Train the model that it was made from, or call requires_grad_() on the weights"
+            )
+        if not linears and not is_frozen:
             raise ValueError(
                 f"LoRA has nothing to adapt: got a model without linear maps in {place}, expected one. Leave out lora"
             )
@@ -98,16 +116,17 @@ class LoRA(KeywordHints):
 
 
 def _candidates(model: nn.Module, layers: AdaptedLayers) -> dict[str, nn.Linear]:
-    """Return the plain linear maps of attention, or of all layers, by name."""
+    """Return the plain linear maps of attention, or of all layers, by name, without maps inside a mechanism."""
     kind = Attention if layers == "attention" else Layer
-    found: dict[str, nn.Linear] = {}
-    for name, part in model.named_modules():
-        if isinstance(part, kind):
-            for inner, linear in part.named_modules(prefix=name):
-                mechanism = f"{name}.mechanism." if isinstance(part, Attention) else None
-                if type(linear) is nn.Linear and not (mechanism and inner.startswith(mechanism)):
-                    found.setdefault(inner, linear)
-    return found
+    mechanisms = [part.mechanism for part in model.modules() if isinstance(part, Attention)]
+    inside_mechanism = {id(part) for mechanism in mechanisms for part in mechanism.modules()}
+    return {
+        inner: linear
+        for name, layer in model.named_modules()
+        if isinstance(layer, kind)
+        for inner, linear in layer.named_modules(prefix=name)
+        if type(linear) is nn.Linear and id(linear) not in inside_mechanism
+    }
 
 
 class LoRAPlan(NamedTuple):

@@ -32,25 +32,25 @@ def adapted(model: nn.Module, lora: LoRA | None, seed: int) -> Iterator[LoRAPlan
         return
     plan, before = lora.plan(model), {p: p.requires_grad for p in model.parameters()}
     generator = torch.Generator().manual_seed(seed)
-    for p in before:
-        p.requires_grad_(False)
-    for p in plan.whole.values():
-        p.requires_grad_(True)
-    for name, linear in plan.linears.items():
-        LoRALinear.adapt(linear, lora.rank, lora.scale, plan.widths[name], generator)
     try:
+        for p in before:
+            p.requires_grad_(False)
+        for p in plan.whole.values():
+            p.requires_grad_(True)
+        for name, linear in plan.linears.items():
+            LoRALinear.adapt(linear, lora.rank, lora.scale, plan.widths[name], generator)
         yield plan
     finally:
         for linear in plan.linears.values():
-            _merge(linear)
+            if isinstance(linear, LoRALinear):  # memory may end before all of them are adapted
+                _merge(linear)
         for p, was_trained in before.items():
             p.requires_grad_(was_trained)
 
 
 @torch.no_grad()
-def _merge(linear: nn.Linear) -> None:
+def _merge(linear: LoRALinear) -> None:
     """Turn a LoRALinear into an nn.Linear with its change."""
-    assert isinstance(linear, LoRALinear)
     base, weight = linear.base, linear.weight
     base.copy_(weight)
     base.grad = None

@@ -45,15 +45,16 @@ class LoRALinear(nn.Linear):
         generator: source of the random numbers of A, on the CPU.
         """
         weight = linear.weight
-        weight.requires_grad_(False)
         shape = len(widths) * rank, linear.in_features
         bound = linear.in_features**-0.5
         a = torch.empty(shape, dtype=torch.float32).uniform_(-bound, bound, generator=generator)
+        lora_a = nn.Parameter(a.to(weight))
+        lora_b = nn.Parameter(weight.new_zeros(linear.out_features, rank))
+        # nothing below allocates memory, so a failure leaves no module half adapted
+        weight.requires_grad_(False)
         linear.__class__ = LoRALinear
         assert isinstance(linear, LoRALinear)
-        linear.widths, linear.scale = tuple(widths), scale
-        linear.lora_a = nn.Parameter(a.to(weight))
-        linear.lora_b = nn.Parameter(weight.new_zeros(linear.out_features, rank))
+        linear.widths, linear.scale, linear.lora_a, linear.lora_b = tuple(widths), scale, lora_a, lora_b
 
     @property
     def base(self) -> nn.Parameter:

@@ -151,7 +151,8 @@ def with_teacher(
     on: the embedding, and the layers up to the highest compared one.
 
     student: the model to train. The view shares its modules and attributes.
-    teacher: the model to learn from, with the same tokens. It is put into eval mode and gets no gradients.
+    teacher: the model to learn from, with the same tokens. It is put into eval mode and gets no gradients. It moves
+        along when the view moves to another device. Both stay so after a training.
     logits: weight of the predictions' loss.
     hidden: weight of the hidden states' loss; both models then need the same width.
     nll: weight of the cross-entropy.

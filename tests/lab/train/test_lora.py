@@ -1,7 +1,7 @@
 """LoRA: against loops over its equation, merged wherever a model is saved, and resumed bit for bit."""
 
 import copy
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from kinformer.lab.train.start_record import ResumeError
 from kinformer.lab.train.train import train
 from kinformer.members.gpt import gpt
 from kinformer.members.llama import llama
+from kinformer.members.transformer_xl import transformer_xl
 from tests.lab.train.runs import SMALL, Killed, KilledAt, lines, noise, same
 from tests.unhooked import unhooked
 
@@ -128,6 +129,77 @@ def test_a_weight_that_is_trained_in_full_gets_no_adapter() -> None:
     with adapted(model, LoRA(1, train=(name,)), 0):
         assert model.get_parameter(name).requires_grad
         assert sum(isinstance(part, LoRALinear) for part in model.modules()) == 3
+
+
+def test_frozen_weights_stay_frozen() -> None:
+    model, frozen = small(), ATTENTION.format(0, "projection.qkv")
+    model.get_parameter(frozen).requires_grad_(False)
+    before = values(model)
+    train(model, noise(), StepBudget(2), replace(SMALL, lora=LoRA(2)))
+    changed = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
+    others = {ATTENTION.format(n, part) for n in range(2) for part in ("projection.qkv", "aggregation.linear")}
+    assert changed == others - {frozen} and not model.get_parameter(frozen).requires_grad
+    model.requires_grad_(False)
+    for lora in (LoRA(2), LoRA(2, layers="all")):
+        with pytest.raises(ValueError, match="got frozen weights in its .*layers, expected") as error:
+            kf.fit(model, noise(), steps=1, lora=lora, batch=3, length=12, progress=False)
+        assert "\n" not in str(error.value)
+    with pytest.raises(ValueError, match=r"cannot train '\*.norms.0.\*': got frozen weights") as error:
+        LoRA(2, train=("*.norms.0.*",)).plan(model)
+    assert "\n" not in str(error.value)
+
+
+def test_weights_of_a_frozen_model_that_are_not_frozen_are_trained_in_full() -> None:
+    model, name = small(), "body.layers.1.layers.1.up.bias"
+    model.requires_grad_(False)
+    model.get_parameter(name).requires_grad_(True)
+    before = values(model)
+    train(model, noise(), StepBudget(2), replace(SMALL, lora=LoRA(2, train=("*.up.bias",))))
+    assert {n for n, value in model.state_dict().items() if not torch.equal(value, before[n])} == {name}
+    assert [n for n, p in model.named_parameters() if p.requires_grad] == [name]
+
+
+def test_a_knn_lm_is_not_trained() -> None:
+    model = kf.convert(llama(d=16, depth=1, heads=2, key_heads=1), "knn_lm")
+    before = values(model)
+    with pytest.raises(ValueError, match="got frozen weights"):
+        kf.fit(model, noise(), steps=1, lora=2, batch=3, length=12, progress=False)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("layers", ["attention", "all"])
+def test_maps_inside_a_mechanism_are_not_adapted(layers: Any) -> None:
+    model = transformer_xl(d=16, depth=2, heads=2)
+    inside = [name for name, part in model.named_modules() if ".mechanism." in name and type(part) is nn.Linear]
+    names = set(LoRA(1, layers=layers).plan(model).linears)
+    kinds = {"qkv", "linear", *(("up", "down") if layers == "all" else ())}
+    assert inside and names.isdisjoint(inside) and {name.rpartition(".")[2] for name in names} == kinds
+
+
+@pytest.mark.parametrize("count", range(3))
+@pytest.mark.parametrize("allocation", ["torch.empty", "torch.Tensor.new_zeros"])
+def test_a_failure_half_way_leaves_the_model_as_it_was(
+    allocation: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = small()
+    model.get_parameter("embedding.weight").requires_grad_(False)
+    before, owner, name = values(model), *allocation.rsplit(".", 1)
+    flags = [p.requires_grad for p in model.parameters()]
+    module: Any = torch if owner == "torch" else Tensor
+    whole, calls = getattr(module, name), []
+
+    def fail(*arguments: Any, **keywords: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) > count:
+            raise MemoryError("no memory")
+        return whole(*arguments, **keywords)
+
+    with monkeypatch.context() as patch, pytest.raises(MemoryError), ExitStack() as stack:
+        patch.setattr(module, name, fail)
+        stack.enter_context(adapted(model, LoRA(2), 0))
+    assert len(calls) == count + 1 and not any(isinstance(part, LoRALinear) for part in model.modules())
+    assert model.state_dict().keys() == before.keys() and flags == [p.requires_grad for p in model.parameters()]
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
 def test_what_reads_rows_of_the_matrix_sees_the_change() -> None:
