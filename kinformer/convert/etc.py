@@ -18,7 +18,6 @@ from kinformer.convert.support.bert_source import (
     resolve_length,
     tile_positions,
     trained_positions,
-    unchanged,
 )
 from kinformer.convert.support.changed_model import attention_layers, record_change
 from kinformer.core.checks import check_at_least, check_in_range
@@ -104,8 +103,8 @@ class ETCConversion(Conversion):
                 qkv, output = (f"{old}.projection.qkv.{part}",), (f"{old}.aggregation.linear.{part}",)
                 sources[f"{new}.side.{part}"] = WeightSource("duplicated", qkv, StackedRows(0, widths[0]))
                 sources[f"{new}.key_side.{part}"] = WeightSource("duplicated", qkv, StackedRows(widths[0], None))
-                sources[f"{new}.aggregation.long.linear.{part}"] = WeightSource("moved", output, unchanged)
-                sources[f"{new}.aggregation.wide.linear.{part}"] = WeightSource("duplicated", output, unchanged)
+                sources[f"{new}.aggregation.long.linear.{part}"] = WeightSource("moved", output)
+                sources[f"{new}.aggregation.wide.linear.{part}"] = WeightSource("duplicated", output)
         embedded: tuple[str, ...] = ("embedding.weight", POSITIONS, "norm.weight", "norm.bias")
         if "kind.weight" in source.state_dict():
             sources["kind.weight"] = WeightSource("shortened", ("kind.weight",), StackedRows(0, 1))

@@ -33,7 +33,7 @@ class ExitsConversion(Conversion):
     """Let tokens leave the layers of a decoder early when their prediction is certain enough.
 
     Choose it for deep decoders and texts with many easy tokens, such as forms. The layers stay as they are and are
-    frozen. Data train one translator for each exit, a learned affine map before the model's head, by the divergence
+    frozen, also in an adaptation, which trains the translators further. Data train one translator for each exit, a learned affine map before the model's head, by the divergence
     KL(last layer | exit). Least squares fit one shortcut for each layer above an exit; later tokens read keys of a
     token that has left from the states that the shortcuts make. Then find a threshold that keeps the quality, with
     `kinformer calibrate FOLDER --data text=PATH`. The mean number of layers per token is the metric "layers" of
@@ -109,7 +109,7 @@ class ExitsConversion(Conversion):
         norm = converted.body.heads[-1]
         places = {id(x): f"body.norm.{name}" for name, x in norm.named_parameters()}
         return {
-            name: WeightSource("moved", (places[id(x)],), lambda x: x)
+            name: WeightSource("moved", (places[id(x)],))
             for name, x in converted.named_parameters(remove_duplicate=False)
             if id(x) in places
         }
@@ -130,12 +130,6 @@ class ExitsConversion(Conversion):
         assert isinstance(source, LM)
         assert isinstance(converted, MultiExit)
         fit_translators(source, converted.body, rows, progress)
-
-    def check_adaptation(self) -> None:
-        raise ValueError(
-            "exits are fitted to layers that stay as they are: got minutes or steps, which would train the layers. "
-            "Leave them out, or adapt the source first"
-        )
 
     def _body(self, model: Model) -> Stack:
         """Return the layers of a decoder; ValueError for other models."""

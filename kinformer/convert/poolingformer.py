@@ -14,7 +14,6 @@ from kinformer.convert.support.bert_source import (
     resolve_length,
     tile_positions,
     trained_positions,
-    unchanged,
 )
 from kinformer.convert.support.changed_model import attention_layers, record_change
 from kinformer.core.checks import check_at_least
@@ -87,11 +86,11 @@ class PoolingformerConversion(Conversion):
             widths: Any = layer.projection.widths  # rows of queries, keys and values
             for part in ("weight", "bias"):
                 old = (f"{name}.projection.qkv.{part}",)
-                sources[f"{name}.near.projection.qkv.{part}"] = WeightSource("moved", old, unchanged)
+                sources[f"{name}.near.projection.qkv.{part}"] = WeightSource("moved", old)
                 new = WeightSource("duplicated", old, _WithoutValues(widths[0] + widths[1]))
                 sources[f"{name}.far.projection.qkv.{part}"] = new
                 output = (f"{name}.aggregation.linear.{part}",)
-                sources[f"{name}.out.linear.{part}"] = WeightSource("moved", output, unchanged)
+                sources[f"{name}.out.linear.{part}"] = WeightSource("moved", output)
         return sources
 
     def promise(self, model: Model) -> Promise:

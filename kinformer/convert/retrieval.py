@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import torch
 
-from kinformer.convert.support.bert_source import unchanged
 from kinformer.convert.support.changed_model import copy_facts, record_change
 from kinformer.core.conversion import Conversion, Promise, WeightSource
 from kinformer.core.model import Model, display_name
@@ -61,7 +60,7 @@ class RetrievalConversion(Conversion):
         return record_change(copy_facts(model, new), self)
 
     def weight_sources(self, source: Model, converted: Model) -> Mapping[str, WeightSource]:
-        return {f"model.{name}": WeightSource("moved", (name,), unchanged) for name in source.state_dict()}
+        return {f"model.{name}": WeightSource("moved", (name,)) for name in source.state_dict()}
 
     def promise(self, model: Model) -> Promise:
         if self.datastore is None:

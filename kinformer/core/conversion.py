@@ -26,17 +26,21 @@ class Promise(NamedTuple):
     reason: str
 
 
+def _unchanged(tensor: Tensor) -> Tensor:
+    return tensor
+
+
 class WeightSource(NamedTuple):
     """The tensors of a source that a tensor of the converted model is computed from.
 
     fate: one word for this computation, such as "moved" (another name), "tiled", "averaged" or "stretched".
     names: names of the tensors in the source.
-    compute: function of these tensors that returns the new tensor.
+    compute: function of these tensors that returns the new tensor; by default it returns the one tensor.
     """
 
     fate: str
     names: tuple[str, ...]
-    compute: Callable[..., Tensor]
+    compute: Callable[..., Tensor] = _unchanged
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,7 @@ def move_blocks(source: Model, converted: Model) -> dict[str, WeightSource]:
         for tensor, _ in source.get_submodule(old_block).named_parameters():
             old_name, new_name = f"{old_block}.{tensor}", f"{new_block}.{tensor}"
             if new_name in new and new_name != old_name:
-                sources[new_name] = WeightSource("moved", (old_name,), unchanged)
+                sources[new_name] = WeightSource("moved", (old_name,))
     return sources
 
 
@@ -153,11 +153,6 @@ class StackedRows:
 
     def __call__(self, stacked: Tensor) -> Tensor:
         return stacked[self.first : self.last]
-
-
-def unchanged(tensor: Tensor) -> Tensor:
-    """Return a tensor as it is: the computation of moved and copied tensors."""
-    return tensor
 
 
 def _blocks(model: Model) -> list[str]:

@@ -51,6 +51,16 @@ class Adaptation:
     def __post_init__(self) -> None:
         check_in_range("teach", self.teach, 0, math.inf, open_end=True)
 
+    def check(self, converted: Model, new: tuple[str, ...]) -> None:
+        """Raise ValueError, before anything is computed, for a model that LoRA cannot adapt.
+
+        converted: the model to train, with any weights.
+        new: names of the parameters that the source does not have.
+        """
+        settings = self._fitted_settings(None, converted, new)
+        if settings.adapters is not None:
+            settings.adapters.plan(converted)
+
     def run(self, source: Model, converted: Model, text: TextData, new: tuple[str, ...]) -> dict[str, Any]:
         """Train the converted model in place, and return a description of the training.
 

@@ -27,7 +27,7 @@ from kinformer.core.mechanism import NoState
 from kinformer.core.missing_path import refuse_long_paths
 from kinformer.core.model import Model, display_name
 from kinformer.core.quote import quote
-from kinformer.lab.conversion.adaptation import VALID_BYTES, Adaptation, adaptation_settings
+from kinformer.lab.conversion.adaptation import VALID_BYTES, Adaptation
 from kinformer.lab.conversion.conversion_report import ConversionReport, conversion_request
 from kinformer.lab.conversion.layer_choice import layers_to_keep, losses_by_layer
 from kinformer.lab.conversion.reading_costs import reading_costs
@@ -118,11 +118,11 @@ def convert(
     check_in_range("seconds", seconds, 0, math.inf)
     planned, count = plan_conversion(model, what, options), options.get("keep", ())
     _check_plan(planned, count, text, folder)
-    if budget is not None:
+    adaptation = None if budget is None else Adaptation(budget, settings, teach, folder, resume, show)
+    new = tuple(name for name, _ in planned.converted.named_parameters() if name in planned.new_tensors)
+    if adaptation is not None:
         planned.conversion.check_adaptation()
-        adapters = (settings or adaptation_settings()).adapters
-        if adapters is not None:
-            adapters.plan(planned.converted)  # refuses a model without matrices to adapt
+        adaptation.check(planned.converted, new)
     request = conversion_request(model, find_conversion(what, options), teach)
     with nullcontext() if folder is None else lock_folder(folder):
         if resume and folder is not None:
@@ -137,10 +137,10 @@ def convert(
             if folder is not None:
                 save(converted, folder)
                 report.save(folder)
-        if budget is not None and text is not None:
-            adaptation = Adaptation(budget, settings, teach, folder, resume, show)
+        if adaptation is not None and text is not None:
             with _timed(report, "adapt"):
-                new = tuple(name for name, _ in converted.named_parameters() if name in planned.new_tensors)
+                names = {name for name, _ in converted.named_parameters()}  # layers that are kept have no new parts
+                new = tuple(name for name in new if name in names)
                 report.adaptation = adaptation.run(model, converted, text, new)
             with _timed(report, "measure the adapted model"):
                 listener = partial(progress, "measure the adapted model")
