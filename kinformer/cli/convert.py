@@ -42,22 +42,26 @@ def convert(
     to: Annotated[
         str,
         typer.Option(
-            help="Conversion, such as window, yarn or linear; `kinformer list convert` shows all. Or a pattern, such "
-            "as 'Causal() & (Band(251) | Tokens(4))'."
+            help="Recipe, such as window, yarn or linear; `kinformer list convert` shows all. Or a member, which is a "
+            "type of model, or a pattern, such as 'Causal() & (Band(251) | Tokens(4))'."
         ),
     ],
     data: Annotated[
         str | None,
         typer.Option(
             callback=_check_data,
-            help="Text on which new parts are matched and adapted; its validation part measures the model. As "
+            help="Text to fit new parts on and to adapt the model; its validation part measures the model. As "
             "text=PATH or text=stdlib.",
         ),
     ] = None,
     valid: options.Valid = None,
-    out: Annotated[Path | None, typer.Option(callback=_check_out, help=options.OUT)] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(callback=_check_out, help="Folder of the converted model and its report, new or empty."),
+    ] = None,
     minutes: Annotated[
-        float | None, typer.Option(help="Minutes of adaptation after the conversion: training beside the source.")
+        float | None,
+        typer.Option(help="Minutes of adaptation after the conversion: training with the source as teacher."),
     ] = None,
     steps: Annotated[int | None, typer.Option(help="Steps of adaptation, in place of --minutes.")] = None,
     full: Annotated[
@@ -76,7 +80,9 @@ def convert(
     ] = 1.0,
     batch: Annotated[int, options.count("Rows in each batch of the adaptation.")] = 1,
     length: Annotated[int, options.count("Tokens in each row of the adaptation.")] = 512,
-    lr: options.Rate = None,
+    lr: Annotated[
+        float | None, typer.Option(help="Highest learning rate; default: 5e-4 with LoRA, 5e-5 with --full.")
+    ] = None,
     precision: options.Precision = options.PRECISION,
     checkpointing: Annotated[
         bool, options.flag("checkpointing", "Recompute blocks in the backward pass: less memory, a third more time.")
@@ -86,8 +92,13 @@ def convert(
     ] = SECONDS,
     seed: options.Seed = options.SEED,
     dry_run: Annotated[bool, options.flag("dry-run", "Print the plan only; nothing is computed or written.")] = False,
-    overwrite: options.Overwrite = False,
-    resume: options.Resume = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", is_eager=True, help="Replace the model in --out; other files there stay.")
+    ] = False,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", is_eager=True, help="Continue the adaptation in --out; nothing is converted again."),
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Give a trained model another mechanism.
@@ -101,15 +112,15 @@ def convert(
         # Measured before and after on a text
         kinformer convert runs/llama --to window window=64 keep=1 --data text=stdlib \\
             --out runs/short
-        # Fewer heads of keys and values, adapted for 10 minutes beside the source
+        # Fewer heads of keys and values, adapted for 10 minutes with the source as teacher
         kinformer convert HF_FOLDER --to mqa --data text=PATH --minutes 10 --out runs/mqa
 
-    The trained weights are kept. The model is a run of kinformer, a folder of transformers, a .gguf file or
+    Weights that still fit are copied. The model is a run of kinformer, a folder of transformers, a .gguf file or
     hf:ORG/NAME. The result in --out is a run that every command reads. report.html there shows the plan, the
     measurements and the costs. conversion.json has the same numbers.
 
-    The plan is printed first. A tensor is copied, or moved to another name, or computed from several (averaged, tiled,
-    stretched), or it is new; tensors of the source that have no place are dropped.
+    The plan is printed first. A tensor is copied, or moved to another name, or computed from others (averaged, tiled,
+    stretched, duplicated, shortened), or it is new; tensors of the source that have no place are dropped.
     """
     if out is None and not dry_run:
         raise UserError("give --out FOLDER for the converted model, or --dry-run to see only the plan")

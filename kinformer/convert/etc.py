@@ -40,19 +40,20 @@ class ETCConversion(Conversion):
     """Turn a BERT, RoBERTa or DistilBERT into an ETC, with a global token for each part of a text.
 
     Choose it over `longformer` if the text has parts, such as sentences. Global and long tokens (those of the text) get
-    the same projections and output matrices, all of the source, and the vectors of relations start at 0. A global token
-    starts as the source's own input for the token `start` at position 0. Long tokens read global tokens through a gate
-    for each head that starts closed (`GatedGlobalSoftmax`), so rows that fit into the window have equal outputs. With
-    open gates the attention is the paper's.
+    the same projections and output matrices, all of the source. Relative-position vectors (`ETCLabels`) start at 0. A
+    global token starts as the source's own input for the token `start` at position 0. Long tokens read global tokens
+    through a gate for each head that starts closed (`GatedGlobalSoftmax`), so rows that fit into the window have equal
+    outputs. With open gates the attention is the paper's.
 
-    It keeps the source's absolute positions, repeated until there are `length` of them. It has one segment type,
-    because the relations encode the parts. The model changes in place, because the member has no absolute positions.
+    It keeps the source's absolute positions, repeated until there are `length` of them. The result has one segment
+    type, because relative-position vectors mark the parts. It stays a `bert` with changed layers, because the
+    member `etc` has no absolute positions.
 
     radius: long tokens that a long token reads on either side; None gives the length of the source. The paper has 84.
         The conversion `longformer` says why half of the length may be better.
     tokens: maximum number of global tokens; the last one represents all remaining parts.
     clip: largest distance with a vector of its own.
-    unit: unit of a part.
+    unit: a part is a "sentence", a "line" or a "paragraph".
     start: id of a token that gives global tokens their initial vector. None takes the token that the tokenizer puts
         before a text ([CLS] or <s>), or the mean of all tokens without such a tokenizer.
     length: longest row in tokens; None gives 8 times the length of the source, 4,096 for 512.

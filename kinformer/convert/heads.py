@@ -26,7 +26,7 @@ SMALLEST = 1e-10  # eigenvalues below this part of the largest one are raised to
 
 @dataclass(frozen=True)
 class HeadsConversion(Conversion):
-    """Replace the heads of keys and values by fewer ones, each made of a group.
+    """Replace the heads of keys and values by fewer ones, one for each group.
 
     Choose it for a smaller cache and faster decoding. The converted model is poor until it is adapted: give data and
     minutes. Grouped-query attention needs about 5% of the training of the source (Ainslie et al.).
@@ -34,12 +34,13 @@ class HeadsConversion(Conversion):
     With merge="mean" a new head is the mean of its group, and queries and output stay as they are. Heads of a trained
     model are not aligned with each other, so their mean is like none of them. With merge="svd" and data, a new head is
     the head with the smallest squared error on the inputs of its layer, where queries and output may change with it.
-    Choose it: adaptation then starts much nearer to the source.
+    With data, choose "svd": adaptation then starts much nearer to the source.
 
-    For values, the products O_h V_g of all query heads h of a group are stacked, and the new values are the first right
+    O_h is the output matrix of query head h, Q_h its query matrix, and K_g and V_g are the matrices of key head g. For
+    values, the products O_h V_g of all query heads h of a group are stacked, and the new values are the first right
     singular vectors of the stack. For keys the same is done with the products Q_h^T K_g. Under rotary positions a pair
-    of dimensions is one complex number, and each pair is merged apart, so that the products hold at every distance. All
-    products are weighted by the second moment of the inputs that the layer has in the source.
+    of dimensions is one complex number, and each pair is merged separately, so that the products hold at every
+    distance. All products are weighted by the second moment of the inputs that the layer has in the source.
 
     key_heads: number of heads of keys and values; it divides the number that the source has.
     merge: "mean" as in the paper, or "svd", which needs data; without data its heads are means too.
@@ -108,13 +109,15 @@ class HeadsConversion(Conversion):
         heads = {layer.sizes.key_heads for _, layer in attention_layers(model)}
         if heads == {self.key_heads}:
             return Promise(torch.inf, "the number of heads stays as it is")
-        return Promise(0, "each new head stands for several, so adapt the model before its use")
+        return Promise(0, "each new head replaces several, so adapt the model first")
 
     def _check(self, model: Model, name: str, layer: Attention) -> None:
         if type(layer.projection) is not QKV or layer.sizes.value_heads != layer.sizes.key_heads:
             raise ValueError(
-                f"cannot merge the heads of {name} in this {display_name(model)}: its projection is "
-                f"{type(layer.projection).__name__}, expected QKV with as many heads of values as of keys"
+                f"cannot merge the heads of {name} in this {display_name(model)}: got "
+                f"{type(layer.projection).__name__} with {layer.sizes.key_heads} heads of keys and "
+                f"{layer.sizes.value_heads} of values, expected QKV with equal numbers. Convert a model such as gpt "
+                "or llama"
             )
         if layer.extras or layer.key_extras or list(layer.mechanism.parameters()):
             raise ValueError(

@@ -59,7 +59,7 @@ class LinearConversion(Conversion):
     arXiv:2402.04347 (Hedgehog); Zhang et al., 2024, arXiv:2410.10254 (LoLCATs); Choromanski et al., 2020,
     arXiv:2009.14794 (FAVOR+).
 
-    Differences: LoLCATs has no sinks, which decide on small models. It also has a form with a window of blocks. Its
+    Differences: LoLCATs has no sinks, and small models need them. It also has a form with a window of blocks. Its
     loss compares the outputs of heads; here the outputs of the layer are compared, relative to their size. `Hedgehog`
     lists the differences of the feature map and of the level.
     """

@@ -81,7 +81,5 @@ class LongformerConversion(Conversion):
         window = min(self.window) if isinstance(self.window, tuple) else self.window
         length = window + 1 + self.marked  # global tokens are read from anywhere
         if length < known:
-            return Promise(
-                length, f"in longer rows a token does not read all others within its {window:,} on either side"
-            )
+            return Promise(length, f"in longer rows some tokens are farther apart than the window of {window:,}")
         return Promise(known, f"windows hold every row of the source, which reads up to {known:,} tokens")

@@ -57,4 +57,4 @@ class MemberConversion(Conversion):
             if record.changes:
                 return Promise(0, "the changes of earlier conversions are undone")
             return Promise(torch.inf, "the member stays the same")
-        return Promise(0, "the new member computes something else with the weights, so adapt it before its use")
+        return Promise(0, "the new member uses the weights in another way, so adapt it first")

@@ -79,7 +79,7 @@ class MemorizingConversion(Conversion):
         keep = kept_layers(self.keep, count)
         numbers = tuple(sorted(set(self.layers or (-(-3 * count // 4),)) - set(keep)))
         if not numbers:
-            raise ValueError(f"no memory layer is left: got keep={keep}, expected at least one layer outside of it")
+            raise ValueError(f"no memory layer is left: got keep={keep}. Keep fewer layers, or name others in layers=")
         check_single_text(model, "a memory of earlier tokens")
         if not model.predicts_next:
             raise ValueError(

@@ -26,12 +26,12 @@ class MemoryConversion(Conversion):
 
         j <= i and (j >= i // segment * segment - memory or j < sinks)
 
-    Training. With sinks=0 each layer gets a memory of hidden states (`Hidden`), and the model trains on consecutive
-    text as in the paper, without gradients into earlier segments. In all other cases it trains on whole rows, with
-    gradients between segments; rows longer than segment + memory show it the new limits. With sinks, carried states of
-    the first tokens would come from weights that are thousands of steps old, and would stand at distances that grow
-    with the text. With learned positions, a text that is carried on would run out of the table. Layers in `keep` read
-    all of a row, which no memory holds.
+    Training. With sinks=0, no `keep` and no learned positions, each layer gets a memory of hidden states (`Hidden`),
+    and the model trains on consecutive text as in the paper, without gradients into earlier segments. In all other
+    cases it trains on whole rows, with gradients between segments; rows longer than segment + memory show it the new
+    limits. With sinks, carried states of the first tokens would come from weights that are thousands of steps old, and
+    would stand at distances that grow with the text. With learned positions, a text that is carried on would run out of
+    the table. Layers in `keep` read all of a row, which no memory holds.
 
     Positions. Near keys keep their distances, which are at most segment + memory tokens: choose fewer than a row of the
     training had. With rotary positions the sinks are read at segment + memory + sinks tokens at most, under the

@@ -31,8 +31,9 @@ class PoolingformerConversion(Conversion):
 
     Choose it over `longformer` if distant tokens matter approximately and no token is known to be global. The window
     has the projections of the source. The second level starts with their queries and keys and with values of 0, so it
-    adds nothing until training moves them. Rows that fit into the window therefore have equal outputs. The model
-    changes in place, because the member lacks BERT's segment types, mask token and epsilons.
+    adds nothing until training moves them. Rows that fit into the window therefore have equal outputs. The result stays
+    a `bert` with changed layers, because the member `poolingformer` lacks BERT's segment types, mask token and
+    epsilons.
 
     near: tokens that the first level reads on either side; None gives the length of the source. The paper has 64. The
         conversion `longformer` says why half of the length may be better.

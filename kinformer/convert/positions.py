@@ -25,7 +25,7 @@ from kinformer.nn.scalings.pi import PositionInterpolation
 from kinformer.nn.scalings.yarn import YaRN
 
 Kind = Literal["pi", "ntk", "yarn", "learned"]
-How = Literal["stretched", "tiled"]
+Resize = Literal["stretched", "tiled"]
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,14 @@ class PositionsConversion(Conversion):
     """Make a trained model read rows `factor` times as long as in its training.
 
     For rotary positions choose "yarn", which is good without further training, or "ntk". Choose "pi" only if the model
-    is trained further. For tables of learned positions choose "learned" and train further. Tiled tables keep rows of
-    the old length as they were; stretched tables keep the order of all positions.
+    is trained further. For tables of learned positions choose "learned" and train further. With tiled tables,
+    texts of the old length keep their outputs; stretched tables keep the order of all positions.
 
     kind: "pi", "ntk" and "yarn" scale rotations (`kinformer list scalings`). "learned" makes tables longer.
     factor: the new length divided by the old one, at least 1.
     length: the old length, in tokens; None for the longest row of the model's training.
-    how: rows of a longer table. "stretched" rows lie between old ones by linear interpolation; "tiled" rows repeat the
-        old ones, as in Longformer (Beltagy et al., 2020, arXiv:2004.05150, section 5).
+    resize: rows of a longer table. "stretched" rows lie between old ones by linear interpolation; "tiled" rows repeat
+        the old ones, as in Longformer (Beltagy et al., 2020, arXiv:2004.05150, section 5).
 
     Source: Chen et al., 2023, arXiv:2306.15595; Peng et al., 2023, arXiv:2309.00071.
     """
@@ -52,16 +52,16 @@ class PositionsConversion(Conversion):
     kind: Kind = "yarn"
     factor: float = 4.0
     length: int | None = None
-    how: How = "stretched"
+    resize: Resize = "stretched"
 
     def __post_init__(self) -> None:
         check_option("kind", self.kind, Kind)
-        check_option("how", self.how, How)
+        check_option("resize", self.resize, Resize)
         check_in_range("factor", self.factor, 1, torch.inf, open_end=True)
         if self.length is not None:
             check_at_least("length", self.length, 1)
         if self.kind != "learned":
-            check_unused(f"kind={self.kind}", how=(self.how, "stretched"))
+            check_unused(f"kind={self.kind}", resize=(self.resize, "stretched"))
 
     def resolve(self, model: Model) -> Conversion:
         if self.length is not None:
@@ -78,17 +78,17 @@ class PositionsConversion(Conversion):
         if self.kind != "learned":
             return {}
         old, sources = dict(_tables(source)), dict[str, WeightSource]()
-        resize = stretch if self.how == "stretched" else tile
+        compute = stretch if self.resize == "stretched" else tile
         for name, part in _tables(converted):
             rows = min(old[name].table.num_embeddings, self._old_length() + source.own)
             weight = f"{name}.table.weight"
             sources[weight] = WeightSource(
-                self.how, (weight,), partial(resize, rows=rows, length=part.table.num_embeddings)
+                self.resize, (weight,), partial(compute, rows=rows, length=part.table.num_embeddings)
             )
         return sources
 
     def promise(self, model: Model) -> Promise:
-        if self.kind == "learned" and (self.how == "tiled" or self.factor == 1):
+        if self.kind == "learned" and (self.resize == "tiled" or self.factor == 1):
             return Promise(self._old_length(), f"the first {self._old_length():,} positions keep their vectors")
         if self.factor == 1:
             return Promise(torch.inf, "a factor of 1 changes no rotation")

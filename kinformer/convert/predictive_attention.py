@@ -35,8 +35,8 @@ class PredictiveAttentionConversion(Conversion):
 
         s = q.k / sqrt(head_dim) + (1 - alpha) LeakyReLU(conv(s_below)),
 
-    so the outputs are equal at every length until training moves the kernels. The model changes in place, because the
-    member has pre-norm blocks without BERT's segment types, and this keeps all of BERT's other layers as they are.
+    so the outputs are equal at every length until training moves the kernels. The result stays a `bert` with
+    changed layers, because the member has pre-norm blocks without BERT's segment types.
 
     scores: "predictive" as above, or "evolving", the later form: the convolution reads
         alpha s_below + (1 - alpha) own, and this mixture is also added.
@@ -68,7 +68,10 @@ class PredictiveAttentionConversion(Conversion):
     def resolve(self, model: Model) -> Conversion:
         depth = bert_keywords(model, "predictive_attention")["depth"]
         if depth < 2:
-            raise ValueError("the conversion predictive_attention needs a block below another: got a bert of depth 1")
+            raise ValueError(
+                "the conversion predictive_attention needs a block below another: got a bert of depth 1, expected "
+                "at least 2. Convert a deeper bert"
+            )
         predictive = self.scores == "predictive"
         alpha = (0.5 if predictive else 0.0) if self.alpha is None else self.alpha
         self._check_weight("alpha", alpha, above=predictive)

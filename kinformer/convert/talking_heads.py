@@ -48,8 +48,8 @@ class TalkingHeadsConversion(Conversion):
         old = layer.mechanism
         if type(old) is not Softmax:
             raise ValueError(
-                f"cannot let the heads of {name} in this {display_name(model)} talk: its mechanism is "
-                f"{type(old).__name__}, expected Softmax. Convert a model such as gpt, llama or bert"
+                f"cannot mix the heads of {name} in this {display_name(model)}: its mechanism is "
+                f"{type(old).__name__}, expected Softmax. Convert a model such as gpt, or keep this layer"
             )
         like = next(layer.parameters())
         before, after = (_identity(layer.sizes.heads, self.bias).to(like) for _ in range(2))

@@ -20,13 +20,13 @@ class WindowConversion(Conversion):
 
     With rotary positions each query reads the sinks at a distance of at most window + sinks tokens, as in StreamingLLM
     (`SinkSoftmax`). So the converted layers read no distance above window + sinks, however long the text is. This holds
-    for models whose layers all read the whole row before. Other models get the conversion `pattern` with
+    for models whose layers all have plain causal softmax attention. Other models get the conversion `pattern` with
     Causal() & (Band(window - 1) | Tokens(sinks)), which leaves all distances as they are. So a Mistral with a window of
     its own reads the sinks at growing distances, and with ALiBi the sinks fade in long texts. Learned positions end at
     the length of their table.
 
-    window: tokens of the window, the token itself included. With sinks=4, window=252 reads 256 keys. Encoders read as
-        many tokens after it, so their outputs are equal in rows of up to `window` tokens.
+    window: tokens of the window, the token itself included. With sinks=4, window=252 reads 256 keys. Encoders also
+        read window - 1 tokens after it, so their outputs are equal in rows of up to `window` tokens.
     sinks: number of first tokens that every token reads. Trained models put unneeded attention on them, so that a
         window without them fails.
     keep: numbers of the layers, from 1 at the bottom, that stay as they are; or how many, chosen by measurement.

@@ -48,7 +48,7 @@ class Conversion(ABC):
     """Base class of recipes that give a trained model another mechanism and keep its weights.
 
     Choose a recipe by its name: `kf.convert(model, "heads", key_heads=1)`. A subclass is a frozen dataclass in a file
-    of `kinformer/convert`, whose name is the recipe's. Its fields are the options, with the types and defaults that
+    of `kinformer/convert`, whose name is the recipe's. Its fields are the options, all with defaults, of types that
     keywords of members may have. A subclass writes `restructure` and `promise`.
 
     spellings: further names of the recipe, each with the options that it stands for.
@@ -57,18 +57,18 @@ class Conversion(ABC):
     spellings: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
 
     def resolve(self, model: Model) -> "Conversion":
-        """Return the recipe with the options decided that depend on the model; it is recorded in this form."""
+        """Return the recipe with the options filled in that depend on the model; this form is recorded."""
         return self
 
     @abstractmethod
     def restructure(self, model: Model) -> Model:
-        """Return a model with the new mechanism, for any weights.
+        """Return a model with the new mechanism and arbitrary weights.
 
         The result depends only on the options and on the structure of the model, because `load` calls this again on a
         model without weights. It is a model of a member with other keywords (`with_keywords`), of another member, or
         the same model with changed layers (`record_change`).
 
-        model: a copy of the source, which may be changed and used up.
+        model: a copy of the source, which may be changed.
 
         Errors: ValueError, in one line, for a model that this recipe does not fit.
         """

@@ -27,10 +27,10 @@ class RotaryScaling(KeywordHints, ABC):
         return 1.0
 
     @abstractmethod
-    def scale(self, turns: Float[Tensor, " N"], base: float) -> Float[Tensor, " N"]:
+    def scale(self, frequencies: Float[Tensor, " N"], base: float) -> Float[Tensor, " N"]:
         """Return the scaled frequencies of N pairs of dimensions, in radians per position.
 
-        turns: the unscaled frequencies; pair n turns by base^(-n/N) per position.
+        frequencies: the unscaled frequencies; pair n turns by base^(-n/N) per position.
         base: the base of the frequencies.
         """
 

@@ -124,7 +124,7 @@ def test_tiled_tables_are_equal_within_the_old_length(name: str) -> None:
     model = source(name)
     for trained, length in ((12, 12), (None, 24)):  # without a training the whole table counts
         model.trained_length = trained
-        recipe = find_conversion("learned", {"how": "tiled", "factor": 3.0}).resolve(model)
+        recipe = find_conversion("learned", {"resize": "tiled", "factor": 3.0}).resolve(model)
         longer = PlannedConversion.of(model, recipe).carry_out()
         assert recipe.promise(model).length == length and longer.trained_length == 3 * length == longer.longest
         within = tokens_of(length)
@@ -150,7 +150,7 @@ def test_stretched_tables_promise_only_a_factor_of_1(name: str) -> None:
 def test_a_model_that_no_member_built_is_changed_in_place() -> None:
     model = source("gpt")
     del model.member
-    longer = converted(model, "learned", how="tiled", factor=2.0)
+    longer = converted(model, "learned", resize="tiled", factor=2.0)
     assert longer.longest == 24 and torch.equal(outputs(longer, tokens_of(12)), outputs(model, tokens_of(12)))
 
 
@@ -167,7 +167,7 @@ def scaled_llama() -> Any:
         (MAKERS["llama"], "yarn", {}, "the length of its training is not known. Give length="),
         (scaled_llama, "ntk", {}, "got rotary positions with the scaling pi:factor=2.0, expected plain ones"),
         (lambda: kf.linformer(**SIZES, length=16), "learned", {}, "depends on the length too"),
-        (MAKERS["llama"], "yarn", {"how": "tiled"}, "how='tiled' has no effect with kind=yarn"),
+        (MAKERS["llama"], "yarn", {"resize": "tiled"}, "resize='tiled' has no effect with kind=yarn"),
         (MAKERS["llama"], "yarn", {"factor": 0.5}, "factor=0.5: give a number from 1 up"),
         (MAKERS["llama"], "yarn", {"length": 0}, "length=0: give a whole number of at least 1"),
     ],

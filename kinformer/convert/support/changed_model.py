@@ -156,7 +156,10 @@ def kept_layers(keep: int | tuple[int, ...], count: int) -> tuple[int, ...]:
     Errors: ValueError for numbers without a layer, and for a number of layers.
     """
     if isinstance(keep, int):
-        raise ValueError(f"keep={keep} chooses the layers to keep by measurement. Give data, or their numbers")
+        raise ValueError(
+            f"keep={keep} chooses the layers to keep by measurement: got no data. Give data, or numbers such as "
+            "keep=(3,7)"
+        )
     check_layer_numbers("keep", keep, count)
     return keep
 

@@ -81,7 +81,7 @@ def title_of(recipe: str, options: Mapping[str, Any]) -> str:
 
 
 def name_of(conversion: Conversion) -> str:
-    """Return the name of a recipe, which is that of its file.
+    """Return the name of a recipe, which is the name of its file.
 
     conversion: the recipe.
     """

@@ -101,7 +101,7 @@ class Adaptation:
             "lr": settings.recipe(converted).peak,
             "trained weights": trained if lora is None else lora.plan(converted).trained,
             "LoRA rank": None if lora is None else lora.rank,
-            "loss of the source's predictions": None if no_teacher else self.teach,
+            "weight of the teacher's loss": None if no_teacher else self.teach,
             "no teacher because": no_teacher or None,
         }
         return {name: value for name, value in facts.items() if value is not None}

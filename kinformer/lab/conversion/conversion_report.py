@@ -17,7 +17,7 @@ RECORD = "conversion.json"
 
 
 def conversion_request(model: Any, conversion: Conversion, teach: float) -> dict[str, Any]:
-    """Return the description of a conversion as a user asked for it, by which `resume` knows it again.
+    """Return the description of a wanted conversion, which `resume` compares.
 
     model: the source.
     conversion: the recipe, before options are decided by the model or by measurement.
@@ -89,7 +89,7 @@ class ConversionReport:
         ]
 
     def refuse_other_request(self, wanted: dict[str, Any], folder: Path) -> None:
-        """Raise ValueError if the report is that of another conversion than the wanted one.
+        """Raise ValueError if the report describes another conversion than the wanted one.
 
         wanted: description of the wanted conversion, from `conversion_request`.
         folder: folder of the report, for the message.
@@ -98,8 +98,8 @@ class ConversionReport:
         stored, expected = (title_of(request["recipe"], request["options"]) for request in (made, wanted))
         if stored != expected:
             raise ValueError(
-                f"cannot resume: {folder} holds a conversion to {stored}, expected {expected}. Give its options, or "
-                "another out"
+                f"cannot resume {expected}: {folder} holds a conversion to {stored}. Give the options of "
+                "the latter, or another out"
             )
         if made["source"] != wanted["source"]:
             raise ValueError(

@@ -70,7 +70,7 @@ def convert(
     on_plan: Callable[[ConversionPlan], None] = lambda plan: None,
     **options: Any,
 ) -> Any:
-    """Return a trained model with another mechanism and with its trained weights.
+    """Return a trained model with another mechanism and the weights that fit it.
 
         import kinformer as kf
         model = kf.load("hf:HuggingFaceTB/SmolLM2-135M")
@@ -84,7 +84,7 @@ def convert(
     what: the recipe, such as "heads" or "yarn", or a pattern expression such as "Causal() & (Band(251) | Tokens(4))".
         `kinformer list convert` lists all, and `kinformer show convert/NAME` explains one.
     data: text that the new parts are matched on and the model is adapted to, and whose validation part measures the
-        model; in the forms of `kf.fit`. Without data nothing is trained and nothing is measured.
+        model; in the forms of `kf.fit`. Without data nothing is trained, and only the speed is measured (`seconds`).
     valid: validation data in the form of `data`; by default a part of `data`.
     minutes, steps: length of the adaptation, a training after the conversion; none by default.
     settings: settings of the adaptation. With None, LoRA of rank 8 changes the attention, and new parts train in full.
@@ -102,9 +102,9 @@ def convert(
 
     Returns: the converted model in eval mode. Its attribute `report` is a `ConversionReport`.
 
-    Errors: ValueError, in one line, for an unknown recipe, for a recipe that does not fit the model or its data, and
-    for a folder that holds another model or another conversion. TypeError for an unknown option or a wrong value. The
-    errors of `kf.fit` for the adaptation.
+    Errors: ValueError, in one line, for an unknown recipe, and for a recipe that does not fit the model or its data.
+    ValueError for a folder that holds another model or another conversion. TypeError for an unknown option or a wrong
+    value. The errors of `kf.fit` for the adaptation.
     """
     if not isinstance(model, Model):
         raise ValueError(f"convert takes the model first: got {quote(model)}. Call convert(kf.load(FOLDER), what)")
@@ -157,7 +157,8 @@ def _check_plan(planned: PlannedConversion, keep: Any, text: TextData | None, fo
         layers_to_keep([0.0] * len(attention_layers(planned.source)), keep)
         if text is None:
             raise ValueError(
-                f"keep={keep} chooses the layers to keep by measurement: got no data. Give data, or their numbers"
+                f"keep={keep} chooses the layers to keep by measurement: got no data. Give data, or numbers of layers "
+                "such as keep=(3,7)"
             )
     if folder is not None:
         config_of(planned.converted)

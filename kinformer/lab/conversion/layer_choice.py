@@ -59,6 +59,8 @@ def layers_to_keep(losses: list[float], count: int) -> tuple[int, ...]:
     Errors: ValueError for more layers than there are.
     """
     if not 0 <= count <= len(losses):
-        raise ValueError(f"wrong keep: got {count} layers, expected at most {len(losses)}, the layers of the model")
+        raise ValueError(
+            f"wrong keep: got {count} layers, expected at most {len(losses)}, the layers of the model. Give fewer"
+        )
     order = sorted(range(len(losses)), key=lambda number: -losses[number])
     return tuple(sorted(number + 1 for number in order[:count]))

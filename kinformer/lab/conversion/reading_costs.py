@@ -25,7 +25,7 @@ class ReadingCost(NamedTuple):
 
     length: tokens that the model has read.
     state: bytes of the decoding state of a row of this length.
-    reading: tokens per second of the chunks after the length before; None if they were not read in the given time.
+    reading: tokens per second in chunks, from the previous length to this one; None if there was no time for it.
     writing: tokens per second of single steps up to this length; None likewise.
     memory: most bytes that the model, the state of this length and the reading took; None likewise, or if the system
         does not tell.
@@ -46,12 +46,12 @@ def reading_costs(
 ) -> list[ReadingCost]:
     """Measure the cost of reading one row of random tokens at growing lengths, as in generation.
 
-    Each length is read with a state for this length. So a state that grows with the length begins anew at every length,
-    and a state of constant size goes on. No state exists before its length is read. The report has the bytes of the
+    Each length is read with a state for this length: a state that grows begins anew at each length, and a state of
+    constant size continues. No state exists before its length is read. The report has the bytes of the
     state of every length, even if there is no time to read it.
 
     model: a language model with a decoding state.
-    seconds: time after which no longer row is read; the shortest one is always read.
+    seconds: time limit; longer rows are then left out, and the shortest one is always read.
     lengths: the lengths in tokens, ascending. Lengths beyond the model's learned positions are left out.
     on_progress: called with the finished fraction.
 

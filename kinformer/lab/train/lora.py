@@ -31,7 +31,7 @@ class LoRA(KeywordHints):
     every saved model, the changes are merged into the weights, so the result is a plain model.
 
     rank: the rank of each change; queries, keys and values have a change each, also if one matrix stacks them.
-    alpha: sets the size of the change; 2 * rank by default, so that it does not depend on the rank.
+    alpha: numerator of the factor alpha / rank; 2 * rank by default, so that the factor is 2.
     layers: the adapted linear maps. "attention": queries, keys, values and outputs of attention. "all": every linear
         map of the layers, with feed-forward layers. Three kinds of maps are never adapted: maps inside an attention
         mechanism, such as its position bias; maps that share their matrix with another module, such as tied heads;
@@ -104,11 +104,17 @@ class LoRA(KeywordHints):
         if not linears and is_frozen and not whole:
             raise ValueError(
                 f"LoRA has nothing to adapt: got frozen weights in {place}, expected weights that require gradients. "
-                "Train the model that it was made from, or call requires_grad_() on the weights"
+                "Train the source of this model, or call requires_grad_() on the weights"
+            )
+        if not linears and candidates and not is_frozen:
+            raise ValueError(
+                f"LoRA has nothing to adapt: got train= with every linear map in {place}, expected at least one map "
+                "outside of it. Name fewer, or leave out lora"
             )
         if not linears and not is_frozen:
             raise ValueError(
-                f"LoRA has nothing to adapt: got a model without linear maps in {place}, expected one. Leave out lora"
+                f"LoRA has nothing to adapt: got a model without linear maps in {place}, expected at least one. "
+                "Leave out lora"
             )
         stacked = {part.qkv: tuple(part.widths) for part in model.modules() if isinstance(part, QKV)}
         widths = {name: stacked.get(part, (part.out_features,)) for name, part in linears.items()}

@@ -143,8 +143,8 @@ def with_teacher(
 
     Choose it to adapt a converted or smaller model to its source: the teacher's predictions say more about a token than
     the token itself. `kf.fit(kf.with_teacher(student, teacher), data, lora=8, ...)` trains the student in place. The
-    saved model is the student's, and loads without the teacher. A step takes the time of a forward pass of the teacher
-    more, and the memory of its weights.
+    saved model is the student's, and loads without the teacher. Each step also runs the teacher forward, and the
+    teacher's weights take memory. h_n and t_n are hidden states of student and teacher.
 
     Both losses are means over all tokens with a next token. "logits" trains every parameter of the student that
     requires gradients, which under LoRA are the adapters. "hidden" trains only parameters that a compared state depends
@@ -152,7 +152,7 @@ def with_teacher(
 
     student: the model to train. The view shares its modules and attributes.
     teacher: the model to learn from, with the same tokens. It is put into eval mode and gets no gradients. It moves
-        along when the view moves to another device. Both stay so after a training.
+        along when the view moves to another device. Its mode and its device stay so after the training.
     logits: weight of the predictions' loss.
     hidden: weight of the hidden states' loss; both models then need the same width.
     nll: weight of the cross-entropy.
@@ -193,7 +193,10 @@ def with_teacher(
 def _refuse_pair(student: LM, teacher: LM) -> None:
     """Raise ValueError if the teacher cannot teach the student."""
     if teacher.vocab != student.vocab:
-        raise ValueError(f"the teacher has {teacher.vocab:,} tokens, but the student has {student.vocab:,}; give equal")
+        raise ValueError(
+            f"the teacher has {teacher.vocab:,} tokens, but the student has {student.vocab:,}. Give a teacher with the "
+            "student's tokenizer"
+        )
     places = {p.data_ptr() for p in student.parameters()}
     if any(p.data_ptr() in places for p in teacher.parameters()):
         raise ValueError(
@@ -211,7 +214,10 @@ def _taps(student: LM, teacher: LM, layers: Sequence[str] | None) -> tuple[str, 
     """Return the names of the compared hidden states, after a check that both models have them in one width."""
     depths = [len(getattr(model.body, "layers", ())) for model in (student, teacher)]
     if layers is None and depths[0] != depths[1]:
-        raise ValueError(f"the teacher has {depths[1]} layers, but the student has {depths[0]}; name layers= of both")
+        raise ValueError(
+            f"the teacher has {depths[1]} layers, but the student has {depths[0]}. Give layers= with "
+            "names that both have"
+        )
     taps = tuple(map(str, range(depths[0]))) if layers is None else tuple(layers)
     if not taps:
         raise ValueError("hidden= has no states to compare: got no layers. Give layers=")
@@ -225,5 +231,6 @@ def _taps(student: LM, teacher: LM, layers: Sequence[str] | None) -> tuple[str, 
                 raise ValueError(f"this {display_name(model)} has no hidden state {quote(name)}; give a name such as 0")
         shapes.append({name: found[name].shape[-1] for name in taps})
     if shapes[0] != shapes[1]:
-        raise ValueError("hidden states of other widths cannot be compared; give hidden=0")
+        widths = [sorted(set(widths.values())) for widths in shapes]
+        raise ValueError(f"cannot compare hidden states: got widths {widths[0]} and {widths[1]}. Give hidden=0")
     return taps

@@ -19,6 +19,7 @@ class Llama3Scaling(RotaryScaling):
     Llama 3.1 to 3.3 were trained further with it, at 131,072 tokens. Choose it to load or continue these models. `YaRN`
     has the same idea, a ramp over pairs instead of turns, and sharper attention; choose it for other models.
 
+    w_n: radians by which pair n of dimensions (a wave) turns per position
     t_n = length w_n / (2 pi): the turns of pair n within the trained length
     ramp_n = (high_freq_factor - t_n) / (high_freq_factor - low_freq_factor), limited to 0 .. 1
     w'_n = (1 - ramp_n) w_n + ramp_n w_n / factor
@@ -45,8 +46,8 @@ class Llama3Scaling(RotaryScaling):
         check_original_length("Llama3Scaling", self.length)
         check_strictly_between("high_freq_factor", self.high_freq_factor, self.low_freq_factor, math.inf)
 
-    def scale(self, turns: Float[Tensor, " N"], base: float) -> Float[Tensor, " N"]:
+    def scale(self, frequencies: Float[Tensor, " N"], base: float) -> Float[Tensor, " N"]:
         assert self.length is not None
-        within = turns * (self.length / (2 * math.pi))
+        within = frequencies * (self.length / (2 * math.pi))
         ramp = (self.high_freq_factor - within) / (self.high_freq_factor - self.low_freq_factor)
-        return turns.lerp(turns / self.factor, ramp.clamp(0, 1))
+        return frequencies.lerp(frequencies / self.factor, ramp.clamp(0, 1))

@@ -22,7 +22,7 @@ class NTKAware(RotaryScaling):
     it states which pairs stay as they are. Because middle pairs turn less than `factor` times slower, some of their
     angles are new before the row is `factor` times as long.
 
-    w'_n = w_n factor^(-n/(N-1)), n = 0 .. N-1
+    w'_n = w_n factor^(-n/(N-1)), n = 0 .. N-1, where pair n turns by w_n radians per position
 
     factor: the new length divided by the trained length, at least 1.
 
@@ -34,6 +34,7 @@ class NTKAware(RotaryScaling):
     def __post_init__(self) -> None:
         check_in_range("factor", self.factor, 1, math.inf, open_end=True)
 
-    def scale(self, turns: Float[Tensor, " N"], base: float) -> Float[Tensor, " N"]:
-        n = torch.arange(len(turns), dtype=turns.dtype, device=turns.device)
-        return turns * self.factor ** (-n / max(len(turns) - 1, 1))  # a single pair is the fastest one and stays
+    def scale(self, frequencies: Float[Tensor, " N"], base: float) -> Float[Tensor, " N"]:
+        n = torch.arange(len(frequencies), dtype=frequencies.dtype, device=frequencies.device)
+        last = max(len(frequencies) - 1, 1)  # a single pair is the fastest one and stays
+        return frequencies * self.factor ** (-n / last)

@@ -20,7 +20,7 @@ class PositionInterpolation(RotaryScaling):
     "linear" in transformers. Choose it if the model is trained further on long rows (about 1,000 steps in the paper).
     Without training, near tokens become hard to tell apart, so choose `YaRN` or `NTKAware`.
 
-    w'_n = w_n / factor
+    w'_n = w_n / factor, where pair n turns by w_n radians per position
 
     factor: the new length divided by the trained length, at least 1.
 
@@ -32,5 +32,5 @@ class PositionInterpolation(RotaryScaling):
     def __post_init__(self) -> None:
         check_in_range("factor", self.factor, 1, math.inf, open_end=True)
 
-    def scale(self, turns: Float[Tensor, " N"], base: float) -> Float[Tensor, " N"]:
-        return turns / self.factor
+    def scale(self, frequencies: Float[Tensor, " N"], base: float) -> Float[Tensor, " N"]:
+        return frequencies / self.factor

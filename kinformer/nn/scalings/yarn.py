@@ -25,7 +25,7 @@ class YaRN(RotaryScaling):
 
     ramp_n = (n - n(beta_fast)) / (n(beta_slow) - n(beta_fast)), limited to 0 .. 1, for pairs n = 0 .. N-1.
 
-    w'_n = (1 - ramp_n) w_n + ramp_n w_n / factor.
+    w'_n = (1 - ramp_n) w_n + ramp_n w_n / factor, where pair n turns by w_n radians per position.
 
     The pair that turns r times in `length` tokens is n(r) = N ln(length / (2 pi r)) / ln(base).
 
@@ -64,10 +64,10 @@ class YaRN(RotaryScaling):
     def attention_scaling(self) -> float:
         return 0.1 * math.log(self.factor) + 1.0 if self.attention_factor is None else self.attention_factor
 
-    def scale(self, turns: Float[Tensor, " N"], base: float) -> Float[Tensor, " N"]:
-        first, last = self._ramp(len(turns), base)
-        n = torch.arange(len(turns), dtype=turns.dtype, device=turns.device)
-        return turns.lerp(turns / self.factor, ((n - first) / (last - first)).clamp(0, 1))
+    def scale(self, frequencies: Float[Tensor, " N"], base: float) -> Float[Tensor, " N"]:
+        first, last = self._ramp(len(frequencies), base)
+        n = torch.arange(len(frequencies), dtype=frequencies.dtype, device=frequencies.device)
+        return frequencies.lerp(frequencies / self.factor, ((n - first) / (last - first)).clamp(0, 1))
 
     def _ramp(self, pairs: int, base: float) -> tuple[float, float]:
         """Return the places of the ends of the ramp among the pairs."""
