@@ -21,35 +21,39 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 import kinformer as kf
-from kinformer.lab.conversion.adaptation import adaptation_settings
 
 FIRST, LAST, LENGTH, SCORED = 200_000, 206_000, 1024, 512
 
 
 class Trial(NamedTuple):
-    """A conversion with its options, and the minutes of its adaptation."""
+    """A conversion with its options, and the minutes of its adaptation.
+
+    is_matched: data are given, on which new parts are matched or layers to keep are chosen.
+    """
 
     name: str
     what: str
     options: dict[str, Any]
     is_matched: bool = False
     minutes: float = 0.0
-    settings: dict[str, Any] = {}
 
 
+SINKS: dict[str, Any] = {"window": 64, "sinks": 4}
 TRIALS = (
     Trial("window 256", "window", {"window": 256, "sinks": 0}),
     Trial("window 252 + 4 sinks", "window", {"window": 252, "sinks": 4}),
-    Trial("window 64 + 4 sinks", "window", {"window": 64, "sinks": 4}),
+    Trial("window 64 + 4 sinks", "window", SINKS),
+    *(Trial(f"window 64 + 4 sinks, keep {n}", "window", {**SINKS, "keep": n}, True) for n in (2, 4, 8, 15)),
+    Trial("window 64 + 4 sinks, keep every 4th", "window", {**SINKS, "keep": tuple(range(2, 31, 4))}),
     Trial("memory of one segment + 4 sinks", "memory", {"segment": 128, "memory": 128, "sinks": 4}),
     Trial("memory of three segments + 4 sinks", "memory", {"segment": 128, "memory": 384, "sinks": 4}),
     Trial("pi x4", "pi", {"factor": 4.0}),
     Trial("ntk x4", "ntk", {"factor": 4.0}),
     Trial("yarn x4", "yarn", {"factor": 4.0}),
-    Trial("memorizing", "memorizing", {"window": 64, "sinks": 4, "memory": 1024, "k": 32}),
-    Trial("linear", "hedgehog", {"window": 64, "sinks": 4}, True),
-    Trial("linear, adapted", "hedgehog", {"window": 64, "sinks": 4}, True, 8.0),
-    Trial("window 64 + 4 sinks, adapted", "window", {"window": 64, "sinks": 4}, False, 8.0),
+    Trial("memorizing", "memorizing", {**SINKS, "memory": 1024, "k": 32}),
+    Trial("linear", "hedgehog", SINKS, True),
+    Trial("linear, adapted", "hedgehog", SINKS, True, 8.0),
+    Trial("window 64 + 4 sinks, adapted", "window", SINKS, False, 8.0),
     Trial("heads 3 to 1", "mqa", {}),
     Trial("heads 3 to 1, adapted", "mqa", {}, False, 15.0),
     Trial("heads 3 to 1 by svd", "mqa", {"merge": "svd"}, True),
@@ -99,9 +103,8 @@ def main() -> None:
             continue
         began = monotonic()
         minutes = trial.minutes or None
-        settings = adaptation_settings(**trial.settings) if trial.settings else None
         data = text if trial.is_matched or minutes else None
-        model = kf.convert(source, trial.what, data=data, minutes=minutes, settings=settings, **trial.options)
+        model = kf.convert(source, trial.what, data=data, minutes=minutes, **trial.options)
         scores = {name: perplexity(model, ids) for name, ids in excerpts.items()}
         results[trial.name] = {
             "perplexity": scores,

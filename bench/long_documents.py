@@ -27,14 +27,16 @@ from kinformer.lab.conversion.reading_costs import state_bytes
 
 PLACE, PASSAGE, CUE, REST = 2048, 128, 16, 512  # tokens
 CHUNK, SCORED, WRITTEN = 512, 1024, 32
-SPELLINGS: dict[str, tuple[str, dict[str, Any]]] = {
-    "yarn x2": ("yarn", {"factor": 2.0}),
-    "window 252 + 4 sinks": ("window", {"window": 252, "sinks": 4}),
-    "window 2,044 + 4 sinks": ("window", {"window": 2044, "sinks": 4}),
-    "memory of three segments + 4 sinks": ("memory", {"segment": 128, "memory": 384, "sinks": 4}),
-    "memorizing, layer 23": ("memorizing", {"memory": 16_384}),
-    "memorizing, layers 11 to 30": ("memorizing", {"memory": 16_384, "layers": tuple(range(11, 31))}),
-    "linear, window 64 + 4 sinks": ("linear", {"window": 64, "sinks": 4}),
+YARN: tuple[str, dict[str, Any]] = ("yarn", {"factor": 2.0})
+STEPS: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
+    "window 252 + 4 sinks": (("window", {"window": 252, "sinks": 4}),),
+    "window 2,044 + 4 sinks": (("window", {"window": 2044, "sinks": 4}),),
+    "memory of three segments + 4 sinks": (("memory", {"segment": 128, "memory": 384, "sinks": 4}),),
+    "memorizing, layer 23": (("memorizing", {"memory": 16_384}),),
+    "memorizing, layers 11 to 30": (("memorizing", {"memory": 16_384, "layers": tuple(range(11, 31))}),),
+    "linear, window 64 + 4 sinks": (("linear", {"window": 64, "sinks": 4}),),
+    "yarn x2": (YARN,),
+    "yarn x2, memorizing, layers 11 to 30": (YARN, ("memorizing", {"memory": 16_384, "layers": tuple(range(11, 31))})),
 }
 
 
@@ -80,7 +82,7 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("book", type=Path)
     parser.add_argument("--tokens", type=int, default=16_384)
-    parser.add_argument("--only", nargs="*", default=["source", *SPELLINGS])
+    parser.add_argument("--only", nargs="*", default=["source", *STEPS])
     parser.add_argument("--train", type=Path)
     parser.add_argument("--out", type=Path, default=Path("long_documents.json"))
     words = parser.parse_args()
@@ -95,11 +97,12 @@ def main() -> None:
     for name in words.only:
         if name in results:
             continue
+        if name != "source" and name not in STEPS:
+            parser.error(f"unknown conversion {name}; give some of {', '.join(STEPS)}")
         model = source
-        if name != "source":
-            what, options = SPELLINGS[name]
+        for what, options in STEPS.get(name, ()):
             data = lzma.decompress(words.train.read_bytes()).decode() if what == "linear" and words.train else None
-            model = kf.convert(source, what, data=data, **options)
+            model = kf.convert(model, what, data=None if data is None else [data], **options)
         results[name] = measure(model, ids)
         words.out.write_text(json.dumps(results, indent=2))
         print(name, ", ".join(f"{key} {value:,.2f}" for key, value in results[name].items()), flush=True)
