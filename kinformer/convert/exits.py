@@ -35,9 +35,9 @@ class ExitsConversion(Conversion):
     Choose it for deep decoders and texts with many easy tokens, such as forms. The layers stay as they are and are
     frozen. Data train one translator for each exit, a learned affine map before the model's head, by the divergence
     KL(last layer | exit). Least squares fit one shortcut for each layer above an exit. If a token has left, shortcuts
-    compute the states from which later tokens read its keys. An adaptation trains the translators further. Then find a
-    threshold that keeps the quality, with `kinformer calibrate FOLDER --data text=PATH`. The mean number of layers per
-    token is the metric "layers" of `kinformer evaluate`.
+    compute its states in the layers above, whose keys later tokens read. An adaptation trains the translators further.
+    Then find a threshold that keeps the quality, with `kinformer calibrate FOLDER --data text=PATH`. The mean number of
+    layers per token is the metric "layers" of `kinformer evaluate`.
 
     Expect little from small models. In SmolLM2-135M on novels, saving 1 of 30 layers costs 2% or more of the
     perplexity. An oracle that knows the divergence at each exit saves 1.3 to 2.4 layers for 2%.

@@ -26,8 +26,8 @@ class MemoryConversion(Conversion):
 
         j <= i and (j >= i // segment * segment - memory or j < sinks)
 
-    Training. With sinks=0, no `keep` and no learned positions, each layer gets a memory of hidden states (`Hidden`),
-    and the model trains on consecutive text as in the paper, without gradients into earlier segments. In all other
+    Training. With sinks=0, no `keep` and no learned positions, each layer gets a memory of hidden states (`Hidden`).
+    The model then trains on consecutive text as in the paper, without gradients into earlier segments. In all other
     cases it trains on whole rows, with gradients between segments; rows longer than segment + memory show it the new
     limits. With sinks, carried states of the first tokens would come from weights that are thousands of steps old, and
     would stand at distances that grow with the text. With learned positions, a text that is carried on would run out of

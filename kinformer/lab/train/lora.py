@@ -33,9 +33,9 @@ class LoRA(KeywordHints):
     rank: the rank of each change; queries, keys and values have a change each, also if one matrix stacks them.
     alpha: numerator of the factor alpha / rank; 2 * rank by default, so that the factor is 2.
     layers: the adapted linear maps. "attention": queries, keys, values and outputs of attention. "all": every linear
-        map of the layers, with feed-forward layers. Three kinds of maps are never adapted: maps inside an attention
-        mechanism, such as its position bias; maps that share their matrix with another module, such as tied heads;
-        and maps whose matrix the model freezes (`requires_grad` is False).
+        map of the layers, with feed-forward layers. Maps inside an attention mechanism, such as its position bias, are
+        never adapted. Maps that share their matrix with another module, such as tied heads, and maps whose matrix is
+        frozen (`requires_grad` is False) are not adapted either.
     train: names of parameters that are trained in full instead, such as new parts of a converted model. `*` in a name
         stands for any text, as in "*.feature_map.*". Frozen parameters stay frozen.
 

@@ -19,10 +19,11 @@ class Llama3Scaling(RotaryScaling):
     Llama 3.1 to 3.3 were trained further with it, at 131,072 tokens. Choose it to load or continue these models. `YaRN`
     has the same idea, a ramp over pairs instead of turns, and sharper attention; choose it for other models.
 
-    w_n: radians by which pair n of dimensions (a wave) turns per position
     t_n = length w_n / (2 pi): the turns of pair n within the trained length
     ramp_n = (high_freq_factor - t_n) / (high_freq_factor - low_freq_factor), limited to 0 .. 1
     w'_n = (1 - ramp_n) w_n + ramp_n w_n / factor
+
+    Pair n, a wave, turns by w_n radians per position.
 
     factor: factor of the longest waves, at least 1; 8 in Llama 3.1, 32 in Llama 3.2.
     low_freq_factor, high_freq_factor: turns within the trained length at the two ends of the ramp. The second is the
