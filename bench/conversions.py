@@ -21,15 +21,13 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 import kinformer as kf
+from kinformer.lab.conversion.layer_choice import layers_to_keep
 
 FIRST, LAST, LENGTH, SCORED = 200_000, 206_000, 1024, 512
 
 
 class Trial(NamedTuple):
-    """A conversion with its options, and the minutes of its adaptation.
-
-    is_matched: data are given, on which new parts are matched or layers to keep are chosen.
-    """
+    """A conversion with its options, whether its new parts are matched on data, and the minutes of its adaptation."""
 
     name: str
     what: str
@@ -43,7 +41,7 @@ TRIALS = (
     Trial("window 256", "window", {"window": 256, "sinks": 0}),
     Trial("window 252 + 4 sinks", "window", {"window": 252, "sinks": 4}),
     Trial("window 64 + 4 sinks", "window", SINKS),
-    *(Trial(f"window 64 + 4 sinks, keep {n}", "window", {**SINKS, "keep": n}, True) for n in (2, 4, 8, 15)),
+    *(Trial(f"window 64 + 4 sinks, keep {n}", "window", {**SINKS, "keep": n}) for n in (2, 4, 8, 15)),
     Trial("window 64 + 4 sinks, keep every 4th", "window", {**SINKS, "keep": tuple(range(2, 31, 4))}),
     Trial("memory of one segment + 4 sinks", "memory", {"segment": 128, "memory": 128, "sinks": 4}),
     Trial("memory of three segments + 4 sinks", "memory", {"segment": 128, "memory": 384, "sinks": 4}),
@@ -65,6 +63,18 @@ def perplexity(model: Any, ids: Tensor) -> float:
     with torch.no_grad():
         logits = model.logits(ids).y[0]
     return float(cross_entropy(logits[SCORED - 1 : -1].float(), ids[0, SCORED:]).exp())
+
+
+def with_measured_layers(trial: Trial, results: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a trial, with the layers to keep from the losses that another trial has measured."""
+    keep = trial.options.get("keep")
+    others = [result["report"] for name, result in results.items() if name != "source"]
+    losses = [report["layer_losses"] for report in others if report["layer_losses"]]
+    return (
+        {**trial.options, "keep": layers_to_keep(losses[0], keep)}
+        if isinstance(keep, int) and losses
+        else trial.options
+    )
 
 
 def book(folder: Path, name: str) -> str:
@@ -103,8 +113,9 @@ def main() -> None:
             continue
         began = monotonic()
         minutes = trial.minutes or None
-        data = text if trial.is_matched or minutes else None
-        model = kf.convert(source, trial.what, data=data, minutes=minutes, **trial.options)
+        options = with_measured_layers(trial, results)
+        data = text if trial.is_matched or minutes or isinstance(options.get("keep"), int) else None
+        model = kf.convert(source, trial.what, data=data, minutes=minutes, **options)
         scores = {name: perplexity(model, ids) for name, ids in excerpts.items()}
         results[trial.name] = {
             "perplexity": scores,
