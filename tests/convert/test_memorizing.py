@@ -201,7 +201,7 @@ def test_models_that_it_does_not_fit_are_refused() -> None:
             kf.convert(source(wrong), "memorizing")
     for option, message in (
         ({"layers": (5,)}, "layers has the layer 5, expected numbers from 1 to 4"),
-        ({"keep": (3,)}, "no memory layer is left: got keep=.3,., expected"),
+        ({"keep": (3,)}, "no memory layer is left: got keep=.3,.. Keep fewer layers"),
         ({"keep": (7,)}, "keep has the layer 7"),
         ({"k": 0}, "k"),
         ({"memory": 0}, "memory"),
