@@ -152,6 +152,8 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         "datastore build runs/xl --data text=notes.txt --length 16 --out STORE",
         "knn-lm runs/xl --datastore STORE --data text=book.txt --bytes 40 --length 16 --k 2",
         "read runs/xl long.txt --save long.state",
+        "convert HF_FOLDER --to window window=8 sinks=2 --seconds 0 --out runs/streaming",
+        "read runs/streaming long.txt --save streaming.state",
     ):
         assert run(words.split()) == 0
     yield root
