@@ -40,13 +40,16 @@ def conversion_plots(report: ConversionReport) -> Iterator[Plot]:
 
     report: the record of the conversion.
     """
-    values = {name: [value] for name, value in report.stages.items() if math.isfinite(value)}
+    values = {f"{name}\n{value:.4g}": [value] for name, value in report.stages.items() if math.isfinite(value)}
     if values:
         yield by_category("quality on validation data", report.metric, values, bars=True)
     if report.layer_losses:
         layers = range(1, len(report.layer_losses) + 1)
+        ticks = layers[:: -(-len(layers) // LAYER_TICKS)]
         line = PlotLine(layers, report.layer_losses, style="o-")
-        yield Plot("the source with only one layer converted", "converted layer, 1 at the bottom", "loss", [line])
+        yield Plot(
+            "the source with only one layer converted", "converted layer, 1 at the bottom", "loss", [line], ticks=ticks
+        )
     for title, unit, log, value in COSTS:
         points = {name: _points(costs, value) for name, costs in report.costs.items()}
         lines = [PlotLine(*pairs, name, "o-") for name, pairs in points.items() if pairs]
@@ -55,6 +58,7 @@ def conversion_plots(report: ConversionReport) -> Iterator[Plot]:
             yield Plot(title, "tokens read", unit, lines, log=log, prefixed="xy", xlim=ENDS, ylim=(lowest, None))
 
 
+LAYER_TICKS = 10  # most numbers of layers on an axis
 COSTS: tuple[tuple[str, str, Axes, Callable[[ReadingCost], float | None]], ...] = (
     ("state of one row", "bytes", "xy", lambda cost: cost.state),
     ("reading in chunks", "tokens per second", "x", lambda cost: cost.reading),
@@ -93,7 +97,8 @@ def _body(report: ConversionReport, plots: Sequence[Plot]) -> Iterator[str]:
         yield "</div>\n"
     for name, costs in report.costs.items():
         yield f"<h2>Long rows: {escape(name)}</h2>\n{_table(cost_cells(costs))}"
-    yield f"<h2>Weights</h2>\n{_table(report.plan.fate_cells())}"
+    yield '<h2>Weights</h2>\n<p class="soft">{n} in a name stands for the number of a layer, from 0.</p>\n'
+    yield _table(report.plan.fate_cells())
     words = ", ".join(f"{name} {seconds:,.0f} s" for name, seconds in report.seconds.items())
     yield f'<p class="soft">Time: {escape(words)}</p>\n' if words else ""
 
