@@ -16,6 +16,7 @@ from kinformer.checkpoint.model_files import CONFIG, GENERATION_CONFIG, INDEX, S
 from kinformer.checkpoint.weights_file import ITS_CONFIG, format_weights, tensors_of
 from kinformer.core.model import display_name
 from kinformer.decoding.generate import end_tokens
+from kinformer.models.support.retrieval_lm import RetrievalLM
 
 CODE = "modeling_kinformer"  # module in the folder that names our classes to transformers
 CLASSES = {  # by the kind of data that a model reads: the class that wraps it, and transformers' name for its task
@@ -62,6 +63,11 @@ def hf_folder(model: nn.Module) -> HFFolder:
         raise ValueError(
             f"cannot write {record.name} for transformers: its member is in {Path(record.file).name}, which "
             "transformers would not find. Put the member into an installed package, as a plugin"
+        )
+    if isinstance(model, RetrievalLM) and model.datastore is not None:
+        raise ValueError(
+            "cannot write a model with a datastore for transformers, which would not find the datastore. Export the "
+            "model that it was made from, or save it by kf.save(model, folder)"
         )
     tokenizer = tokenizer_files(model)
     try:

@@ -119,8 +119,8 @@ def convert(
     hf:ORG/NAME. The result in --out is a run that every command reads. report.html there shows the plan, the
     measurements and the costs. conversion.json has the same numbers.
 
-    The plan is printed first. A tensor is copied, or moved to another name, or computed from others (averaged, tiled,
-    stretched, duplicated, shortened), or it is new; tensors of the source that have no place are dropped.
+    The plan is printed first. A tensor is copied, or moved to another name, or computed from others (averaged, merged,
+    tiled, stretched, duplicated, shortened), or it is new; tensors of the source that have no place are dropped.
     """
     if out is None and not dry_run:
         raise UserError("give --out FOLDER for the converted model, or --dry-run to see only the plan")
@@ -136,6 +136,8 @@ def convert(
         refuse_useless(ctx, "with --full", "lora")
     if out is not None:
         option_checks.refuse_model(out, overwrite, resume)
+        if resume and not out.is_dir():
+            raise UserError(f"there is no folder {out} to continue in; leave out --resume")
     model = load_model(folder, None, "cpu")
     with from_user(ValueError, TypeError, LookupError), from_user(OSError, code=FAILED), print_warnings():
         if dry_run or out is None:

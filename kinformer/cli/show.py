@@ -74,6 +74,7 @@ def show(
         refuse_useless(ctx, "without --cost", "device", "precision")
     if out is not None:
         _check(out)
+    name = _recipe_name(name)
     refuse_unknown(name)
 
     from kinformer.cli.support.load_model import device_and_autocast
@@ -130,6 +131,19 @@ def _without_quotes(name: str) -> str:
     name = name.strip()
     quoted = len(name) > 2 and name[0] == name[-1] and name[0] in "'\"`"
     return name[1:-1].strip() if quoted else name
+
+
+def _recipe_name(name: str) -> str:
+    """Return the name of a recipe's page for another spelling of the recipe, such as convert/mqa."""
+    folder, _, spelling = name.partition("/")
+    if folder != "convert" or not spelling:
+        return name
+    from kinformer.convert.support.conversion_plan import find_recipe
+
+    try:
+        return f"convert/{find_recipe(spelling)[0].__module__.rpartition('.')[2]}"
+    except ValueError:
+        return name
 
 
 def _is_keyword(word: str) -> bool:

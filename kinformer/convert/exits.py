@@ -121,6 +121,9 @@ class ExitsConversion(Conversion):
             0, "a token that leaves early is predicted by a translator, and later tokens read other keys of it"
         )
 
+    def without_data(self) -> str:
+        return "without data the exits and their shortcuts are untrained"
+
     def fit(self, source: Model, converted: Model, rows: Int[Tensor, "N T"], progress: Progress) -> None:
         """Train only the translators of the exits and the shortcuts, on rows of tokens.
 

@@ -74,7 +74,11 @@ class HeadsConversion(Conversion):
             for parameter in ("weight", "bias"):
                 if getattr(layer.projection.qkv, parameter) is not None:
                     full = f"{name}.projection.qkv.{parameter}"
-                    sources[full] = WeightSource("averaged", (full,), average)
+                    fate = "averaged" if self.merge == "mean" else "merged"
+                    sources[full] = WeightSource(fate, (full,), average)
+            if self.merge == "svd":
+                output = f"{name}.aggregation.linear.weight"
+                sources[output] = WeightSource("merged", (output,))
         return sources
 
     @torch.no_grad()
@@ -104,6 +108,9 @@ class HeadsConversion(Conversion):
             for tensor, value in zip(_tensors(new), self._merge(old, sums.pop(old) / len(rows)), strict=True):
                 tensor.copy_(value)
             progress("merge heads", number / len(pairs))
+
+    def without_data(self) -> str:
+        return "without data the new heads are means" if self.merge == "svd" else ""
 
     def promise(self, model: Model) -> Promise:
         heads = {layer.sizes.key_heads for _, layer in attention_layers(model)}

@@ -10,7 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from kinformer.convert.support.attention_transfer import transfer_attention
-from kinformer.convert.support.changed_model import attention_layers, kept_layers, record_change
+from kinformer.convert.support.changed_model import attention_layers, earlier_conversions, kept_layers, record_change
 from kinformer.core.checks import check_at_least, check_option
 from kinformer.core.conversion import Conversion, Progress, Promise
 from kinformer.core.feature_map import FeatureMap
@@ -92,6 +92,9 @@ class LinearConversion(Conversion):
         reason = "no key lies outside the window" if not self.sinks else "no key lies outside the window and the sinks"
         return Promise(self.window + self.sinks, reason)
 
+    def without_data(self) -> str:
+        return "without data the feature maps are untrained" if self.map == "hedgehog" else ""
+
     def fit(self, source: Model, converted: Model, rows: Int[Tensor, "N T"], progress: Progress) -> None:
         """Train the feature maps and the levels on rows of tokens, by attention transfer.
 
@@ -146,5 +149,5 @@ def _check_layer(model: Model, name: str, layer: Attention, map: Map) -> None:
     if wrong:
         raise ValueError(
             f"cannot make {name} of this {display_name(model)} linear: {wrong}, expected Softmax(Causal()). Convert a "
-            f"model such as gpt or llama, or keep this layer"
+            f"model such as gpt or llama, or keep this layer.{earlier_conversions(model)}"
         )

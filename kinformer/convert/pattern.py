@@ -9,6 +9,7 @@ from torch import Tensor
 
 from kinformer.convert.support.changed_model import (
     attention_layers,
+    earlier_conversions,
     has_keyword,
     kept_layers,
     record_change,
@@ -110,7 +111,7 @@ def _pattern_of(model: Model, name: str, mechanism: object) -> Pattern:
     if not isinstance(mechanism, KeyValueMechanism) or "pattern" not in vars(mechanism):
         raise ValueError(
             f"cannot give {name} of this {display_name(model)} another pattern: {type(mechanism).__name__} chooses its "
-            "keys itself. Convert a model with Softmax attention"
+            f"keys itself. Convert a model with Softmax attention.{earlier_conversions(model)}"
         )
     return mechanism.pattern
 

@@ -69,6 +69,9 @@ class RetrievalConversion(Conversion):
             return Promise(torch.inf, "the datastore has the weight 0")
         return Promise(0, "every prediction is mixed with the tokens of the datastore")
 
+    def without_data(self) -> str:
+        return "" if self.datastore else "without data there is no datastore, and the model predicts as before"
+
     def check_adaptation(self) -> None:
         raise ValueError(
             "a model with a datastore is not trained, because its keys would become wrong: got minutes or steps. Leave "

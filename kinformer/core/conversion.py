@@ -91,6 +91,10 @@ class Conversion(ABC):
         """
         return
 
+    def without_data(self) -> str:
+        """Return the part of the converted model that needs data, as a sentence; "" if it needs none."""
+        return ""
+
     def check_adaptation(self) -> None:
         """Raise ValueError if a training of the converted model would spoil it; most recipes do nothing."""
         return

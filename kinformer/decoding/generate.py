@@ -33,6 +33,9 @@ from kinformer.decoding.sampling import (
     row_seeds,
 )
 from kinformer.models.support.sliding_reader import SlidingReader, SlidingState, must_slide
+from kinformer.nn.attention import Attention
+from kinformer.nn.mechanisms.sink_softmax import SinkSoftmax
+from kinformer.nn.mechanisms.softmax import Softmax
 
 SEEDS = -(2**63), 2**64 - 1  # range of seeds that PyTorch accepts
 Prompt = Shaped[Tensor, "*B T"] | Sequence[int] | Sequence[Sequence[int]] | Mapping[str, Any]
@@ -349,12 +352,28 @@ def _sliding_window(model: Any, length: int) -> int | None:
         return cast(int, model.window)
     trained = getattr(model, "trained_length", None)
     free = getattr(model, "window", None) is None and not getattr(model, "lanes", False)
-    if trained is not None and free and length > trained and not _has_endless_positions(model):
+    if trained is None or not free or length <= trained:
+        return None
+    if not (_has_endless_positions(model) or _reads_trained_distances(model, trained)):
         warn(
             f"got {length} tokens, but the model was trained on rows of {trained}: text beyond that may make no sense; "
             "generate fewer, or train with a larger length"
         )
     return None
+
+
+def _reads_trained_distances(model: nn.Module, trained: int) -> bool:
+    """Return True if no rotary layer reads a distance beyond the trained length, as after the conversion `window`."""
+    layers = [part for part in model.modules() if isinstance(part, Attention)]
+    parts = [part for layer in layers for part in getattr(layer.mechanism, "parts", [layer.mechanism])]
+    return bool(parts) and all(
+        part.last <= trained if isinstance(part, SinkSoftmax) else _reach(part) <= trained for part in parts
+    )
+
+
+def _reach(mechanism: nn.Module) -> float:
+    """Return the distance to the farthest key of a mechanism with a pattern."""
+    return mechanism.pattern.reach()[0] if type(mechanism) is Softmax else math.inf
 
 
 def _has_endless_positions(model: nn.Module) -> bool:

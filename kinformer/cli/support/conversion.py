@@ -9,19 +9,22 @@ from typing import Any
 
 from rich.table import Table
 
+from kinformer.checkpoint.model_files import METRICS
+from kinformer.cli.errors import ended_by
 from kinformer.cli.options import WIDTH
 from kinformer.cli.support.console import plain_console
 from kinformer.cli.support.progress_bar import progress
 from kinformer.cli.support.run_folder import make_folder
 from kinformer.cli.support.table_as_text import warn_of_table
-from kinformer.convert.support.conversion_plan import ConversionPlan, options_source, plan_conversion
+from kinformer.convert.support.conversion_plan import ConversionPlan, find_conversion, options_source, plan_conversion
 from kinformer.core.keywords import parse_keywords
 from kinformer.core.model import display_name
 from kinformer.lab.conversion.conversion_report import ConversionReport
 from kinformer.lab.conversion.convert import convert
 from kinformer.lab.data.resolve import resolve
+from kinformer.lab.errors import UserError
 from kinformer.lab.train.progress import ProgressDisplay, Status
-from kinformer.pages.conversion_report import PAGE, cost_cells, save_conversion_report
+from kinformer.pages.conversion_report import PAGE, PICTURE, cost_cells, save_conversion_report
 
 
 def options_of(what: str, words: Sequence[str]) -> dict[str, Any]:
@@ -82,8 +85,16 @@ def convert_into(
     options, file = options_of(what, words), sys.stderr if as_json else sys.stdout
     if data is not None:
         warn_of_table(resolve(data))
+    if data is None and (lack := find_conversion(what, options).without_data()):
+        print(f"warning: {lack}; give --data text=PATH", file=sys.stderr)
     missing = [place for place in (out, *out.parents) if not place.exists()]
     make_folder(out)
+
+    def show_plan(plan: ConversionPlan) -> None:
+        _write_plan(plan, file)
+        for name in (PAGE, PICTURE):  # of an earlier conversion in this folder
+            (out / name).unlink(missing_ok=True)
+
     try:
         with stage_progress() as show:
             converted = convert(
@@ -93,16 +104,24 @@ def convert_into(
                 out=out,
                 progress=show,
                 show=StageDisplay(show),
-                on_plan=lambda plan: _write_plan(plan, file),
+                on_plan=show_plan,
                 **settings,
                 **options,
             )
             report: ConversionReport = converted.report
             save_conversion_report(report, out)
+    except KeyboardInterrupt as stop:
+        if (out / METRICS).is_file():
+            raise UserError(
+                f"stopped in the adaptation; the model is kept in {out}. Continue with --resume", ended_by(stop)
+            ) from stop
+        raise
     finally:
         with suppress(OSError):  # a folder with files stays
             for place in missing:
                 place.rmdir()
+    if settings.get("steps") and report.adaptation["steps"] > settings["steps"]:
+        print(f"nothing was trained: {report.adaptation['steps']:,} steps are done already", file=sys.stderr)
     if as_json:
         print(json.dumps(report.to_json(), indent=2))
     else:
@@ -110,6 +129,7 @@ def convert_into(
 
 
 def _write_results(report: ConversionReport, out: Path, file: Any) -> None:
+    print(f"\n{report.plan.title}\n{report.plan.promise_text}", file=file)  # data may have decided options
     if report.stages:
         print(f"\n{report.metric} on {report.data}", file=file)
         _write_table(report.quality_cells(), file)

@@ -67,7 +67,7 @@ def progress(name: str, total: int, unit: str, recent: int | None = LATELY) -> I
             last_printed = monotonic()
             print_line(text)
 
-    first = Timer(SILENT, print_line, [f"{total:,} {unit} ..."])
+    first = Timer(SILENT, print_line, ["..." if unit == "%" else f"{total:,} {unit} ..."])
     first.daemon = True
     first.start()
     try:

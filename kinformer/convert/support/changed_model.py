@@ -146,6 +146,16 @@ def attention_layers(model: Model) -> list[tuple[str, Attention]]:
     return layers
 
 
+def earlier_conversions(model: Model) -> str:
+    """Return advice for a model whose layers conversions have changed already; "" for other models.
+
+    model: the model.
+    """
+    record = getattr(model, "member", None)
+    names = [change.name for change in record.changes] if isinstance(record, MemberRecord) else []
+    return f" It was converted by {', '.join(names)} before: convert its source instead" if names else ""
+
+
 def kept_layers(keep: int | tuple[int, ...], count: int) -> tuple[int, ...]:
     """Return the numbers of the layers that a conversion leaves as they are.
 

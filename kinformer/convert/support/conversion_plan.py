@@ -17,6 +17,7 @@ from kinformer.core.discover import members
 from kinformer.core.keywords import as_texts, check_keywords
 from kinformer.core.model import Model
 from kinformer.core.quote import quote
+from kinformer.models.support.retrieval_lm import RetrievalLM
 
 LAYER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 
@@ -179,6 +180,11 @@ class PlannedConversion:
 
         Errors: ValueError, in one line, if the conversion does not fit the model.
         """
+        if isinstance(source, RetrievalLM) and source.datastore is not None:
+            raise ValueError(
+                "cannot convert a model with a datastore: its keys were made by the model as it is. Convert the model "
+                "that it was made from, and then build a datastore"
+            )
         conversion = conversion.resolve(source)
         device = next(source.parameters()).device
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):

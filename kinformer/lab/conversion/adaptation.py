@@ -73,6 +73,12 @@ class Adaptation:
         """
         no_teacher = self._why_no_teacher(source, converted)
         settings = self._fitted_settings(None if no_teacher else source, converted, new)
+        wanted = (self.settings or adaptation_settings()).length
+        if self.show is not None and settings.length < wanted and not no_teacher:
+            self.show.note(
+                f"rows have {settings.length:,} tokens and not {wanted:,}, the most that the models read or the source "
+                "can teach; teach 0 allows longer rows"
+            )
         with _unchanged(source):
             model = converted
             if not no_teacher:

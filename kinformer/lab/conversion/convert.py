@@ -26,6 +26,7 @@ from kinformer.core.conversion import Progress
 from kinformer.core.mechanism import NoState
 from kinformer.core.missing_path import refuse_long_paths
 from kinformer.core.model import Model, display_name
+from kinformer.core.pattern import Pattern
 from kinformer.core.quote import quote
 from kinformer.lab.conversion.adaptation import VALID_BYTES, Adaptation
 from kinformer.lab.conversion.conversion_report import ConversionReport, conversion_request
@@ -52,7 +53,7 @@ KEEP_TOKENS = 2048  # tokens on which each layer is measured
 @refuse_long_paths()
 def convert(
     model: Model,
-    what: str,
+    what: str | Pattern,
     *,
     data: Any = None,
     valid: Any = None,
@@ -81,7 +82,7 @@ def convert(
     is a model like any other: train, save and export it.
 
     model: the trained model, from `kf.load` or a training.
-    what: the recipe, such as "heads" or "yarn", or a pattern expression such as "Causal() & (Band(251) | Tokens(4))".
+    what: the recipe, such as "heads" or "yarn", or a pattern such as "Causal() & (Band(251) | Tokens(4))".
         `kinformer list convert` lists all, and `kinformer show convert/NAME` explains one.
     data: text that the new parts are matched on and the model is adapted to, and whose validation part measures the
         model; in the forms of `kf.fit`. Without data nothing is trained, and only the speed is measured (`seconds`).
@@ -108,7 +109,10 @@ def convert(
     """
     if not isinstance(model, Model):
         raise ValueError(f"convert takes the model first: got {quote(model)}. Call convert(kf.load(FOLDER), what)")
+    what = str(what) if isinstance(what, Pattern) else what
     folder = None if out is None else Path(out)
+    if folder is not None and model.folder is not None and _is_within(Path(model.folder), folder):
+        raise ValueError(f"{folder} holds the source, which a conversion leaves as it is. Give another out=")
     budget = None if minutes is None and steps is None else make_budget(minutes, steps)
     text = None if data is None else _read(model, data, valid)
     if budget is not None and text is None:
@@ -149,6 +153,10 @@ def convert(
                 report.save(folder)
     converted.report = report
     return converted
+
+
+def _is_within(path: Path, folder: Path) -> bool:
+    return folder.resolve() in (path.resolve(), *path.resolve().parents)
 
 
 def _check_plan(planned: PlannedConversion, keep: Any, text: TextData | None, folder: Path | None) -> None:

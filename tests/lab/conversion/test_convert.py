@@ -5,6 +5,7 @@ import dataclasses
 import inspect
 import json
 import signal
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -228,3 +229,50 @@ def test_frozen_weights_stay_frozen(source: Any) -> None:
 def test_memory_layers_are_kept_by_their_numbers_only(source: Any) -> None:
     with pytest.raises(TypeError, match="keep"):
         kf.convert(source, "memorizing", data=TEXT, keep=1)
+
+
+def test_the_folder_of_the_source_is_not_overwritten(source: Any, tmp_path: Path) -> None:
+    kf.save(source, tmp_path / "run")
+    kf.save(source, tmp_path / "run" / "best")
+    for folder in (tmp_path / "run", tmp_path / "run" / "best"):
+        with pytest.raises(ValueError, match="holds the source"):
+            kf.convert(kf.load(folder), "mqa", out=tmp_path / "run", overwrite=True)
+    tokens = torch.arange(20)[None]
+    torch.testing.assert_close(kf.load(tmp_path / "run").logits(tokens).y, source.logits(tokens).y)
+
+
+def test_a_pattern_may_be_an_object(source: Any) -> None:
+    pattern, tokens = kf.Causal() & (kf.Band(3) | kf.Tokens(2)), torch.arange(40)[None]
+    by_text = kf.convert(source, "Causal() & (Band(3) | Tokens(2))")
+    torch.testing.assert_close(kf.convert(source, pattern).logits(tokens).y, by_text.logits(tokens).y)
+
+
+def test_merged_heads_are_planned_as_such(source: Any) -> None:
+    fates = {fate.name: fate.fate for fate in kf.convert(source, "mqa", merge="svd").report.plan.fates}
+    changed = [name for name, fate in fates.items() if fate == "merged"]
+    assert [name.rpartition(".0.")[2] for name in changed] == ["projection.qkv.weight", "aggregation.linear.weight"]
+
+
+def test_a_model_with_a_datastore_is_neither_converted_nor_exported(source: Any, tmp_path: Path) -> None:
+    retrieval = kf.convert(source, "knn_lm", data=TEXT, out=tmp_path / "knn", k=4)
+    with pytest.raises(ValueError, match="cannot convert a model with a datastore"):
+        kf.convert(retrieval, "window")
+    with pytest.raises(ValueError, match="cannot write a model with a datastore"):
+        kf.save(retrieval, tmp_path / "hf", format="hf")
+
+
+def test_only_models_with_long_distances_are_warned_of(source: Any) -> None:
+    tokens = torch.arange(60)[None]  # the source was trained on rows of 48
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for what in ("window", "memory"):
+            options = {"window": 8} if what == "window" else {"segment": 8, "memory": 8}
+            kf.generate(kf.convert(source, what, **options), tokens, 2)
+    for model in (source, kf.convert(source, "Causal() & (Band(8) | Tokens(4))")):
+        with pytest.warns(UserWarning, match="trained on rows of 48"):
+            kf.generate(model, tokens, 2)
+
+
+def test_an_earlier_conversion_is_named(source: Any) -> None:
+    with pytest.raises(ValueError, match="converted by window before: convert its source instead"):
+        kf.convert(kf.convert(source, "window", window=8), "linear", window=4)
