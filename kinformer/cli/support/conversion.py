@@ -90,7 +90,11 @@ def convert_into(
     missing = [place for place in (out, *out.parents) if not place.exists()]
     make_folder(out)
 
+    shown: ConversionPlan | None = None
+
     def show_plan(plan: ConversionPlan) -> None:
+        nonlocal shown
+        shown = plan
         _write_plan(plan, file)
         for name in (PAGE, PICTURE):  # of an earlier conversion in this folder
             (out / name).unlink(missing_ok=True)
@@ -125,11 +129,12 @@ def convert_into(
     if as_json:
         print(json.dumps(report.to_json(), indent=2))
     else:
+        if report.plan != shown:  # data have decided options
+            print(f"\n{report.plan.title}\n{report.plan.promise_text}", file=file)
         _write_results(report, out, file)
 
 
 def _write_results(report: ConversionReport, out: Path, file: Any) -> None:
-    print(f"\n{report.plan.title}\n{report.plan.promise_text}", file=file)  # data may have decided options
     if report.stages:
         print(f"\n{report.metric} on {report.data}", file=file)
         _write_table(report.quality_cells(), file)

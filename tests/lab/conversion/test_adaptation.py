@@ -47,7 +47,7 @@ def test_the_source_teaches_the_converted_model(tmp_path: Path) -> None:
     source = llama()
     taught = convert(source, "mqa", steps=3, out=tmp_path, teach=0.5)
     alone = convert(source, "mqa", steps=3, teach=0.0)
-    assert taught.report.adaptation["loss of the source's predictions"] == 0.5
+    assert taught.report.adaptation["weight of the teacher's loss"] == 0.5
     assert "no teacher because" not in taught.report.adaptation
     entries = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert any("logits" in entry.get("parts", {}) for entry in entries)
@@ -164,7 +164,7 @@ def test_the_report_says_why_there_is_no_teacher(
     make: Any, what: str, options: dict[str, Any], reason: str, tmp_path: Path
 ) -> None:
     report: ConversionReport = convert(make(), what, **options).report
-    assert "loss of the source's predictions" not in report.adaptation
+    assert "weight of the teacher's loss" not in report.adaptation
     save_conversion_report(report, tmp_path)
     page = (tmp_path / "report.html").read_text()
     plain = reason.replace("\\", "")
