@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 import kinformer as kf
-from kinformer.lab.conversion.reading_costs import state_bytes
+from kinformer.core.state import state_bytes
 
 PLACE, PASSAGE, CUE, REST = 2048, 128, 16, 512  # tokens
 CHUNK, SCORED, WRITTEN = 512, 1024, 32

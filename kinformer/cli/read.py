@@ -52,7 +52,7 @@ def read(
     from kinformer.cli.support.memory_limits import refuse_no_room
     from kinformer.cli.support.progress_bar import progress
     from kinformer.core.mechanism import NoState
-    from kinformer.core.state import leaves
+    from kinformer.core.state import state_bytes
     from kinformer.decoding.byte_tokenizer import tokenizer_of_model
     from kinformer.decoding.prefill import prefill as read_once
     from kinformer.decoding.saved_state import save_reading
@@ -74,14 +74,13 @@ def read(
         save_reading(reading, model, save)
     except OSError as error:
         raise UserError(str(error), FAILED) from error
-    seconds, tensors = monotonic() - began, {id(leaf): leaf for _, leaf in leaves(reading.state)}
-    state_bytes = sum(leaf.numel() * leaf.element_size() for leaf in tensors.values())
+    seconds, bytes_kept = monotonic() - began, state_bytes(reading.state)
     if as_json:
         record = {"folder": str(folder), "file": str(file), "bytes": size, "tokens": reading.tokens, "state": str(save)}
-        print(json.dumps({**record, "state_bytes": state_bytes, "seconds": round(seconds, 3)}, indent=2))
+        print(json.dumps({**record, "state_bytes": bytes_kept, "seconds": round(seconds, 3)}, indent=2))
         return
     print(
-        f"{file}: {reading.tokens:,} tokens read in {clock(seconds)}; {state_bytes:,} bytes of decoding state in {save}"
+        f"{file}: {reading.tokens:,} tokens read in {clock(seconds)}; {bytes_kept:,} bytes of decoding state in {save}"
     )
     go_on = suggest_command("generate", folder, "--state", save, "--prompt", "TEXT", member=member)
     print(f"to continue from it: {go_on}", file=sys.stderr)

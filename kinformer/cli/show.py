@@ -141,7 +141,7 @@ def _recipe_name(name: str) -> str:
     from kinformer.convert.support.conversion_plan import find_recipe
 
     try:
-        return f"convert/{find_recipe(spelling)[0].__module__.rpartition('.')[2]}"
+        return f"convert/{find_recipe(spelling)[0].recipe_name()}"
     except ValueError:
         return name
 

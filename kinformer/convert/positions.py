@@ -33,8 +33,8 @@ class PositionsConversion(Conversion):
     """Make a trained model read rows `factor` times as long as in its training.
 
     For rotary positions choose "yarn", which is good without further training, or "ntk". Choose "pi" only if the model
-    is trained further. For tables of learned positions choose "learned" and train further. With tiled tables,
-    texts of the old length keep their outputs; stretched tables keep the order of all positions.
+    is trained further. For tables of learned positions choose "learned" and train further. With tiled tables, texts
+    of the old length keep their outputs; stretched tables keep the order of all positions.
 
     kind: "pi", "ntk" and "yarn" scale rotations (`kinformer list scalings`). "learned" makes tables longer.
     factor: the new length divided by the old one, at least 1.

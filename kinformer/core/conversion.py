@@ -99,6 +99,11 @@ class Conversion(ABC):
         """Raise ValueError if a training of the converted model would spoil it; most recipes do nothing."""
         return
 
+    @classmethod
+    def recipe_name(cls) -> str:
+        """Return the name of the recipe, which is the name of its file."""
+        return cls.__module__.rpartition(".")[2]
+
     @property
     def options(self) -> dict[str, Any]:
         """Every option with its value."""

@@ -72,6 +72,15 @@ def leaves(state: State) -> list[tuple[str, Tensor]]:
     return pairs
 
 
+def state_bytes(state: State) -> int:
+    """Return the bytes of a decoding state; a tensor that several layers share counts once.
+
+    state: the state.
+    """
+    tensors = {id(leaf): leaf for _, leaf in leaves(state)}
+    return sum(leaf.numel() * leaf.element_size() for leaf in tensors.values())
+
+
 def select(state: State, rows: Int[Tensor, " R"]) -> State:
     """Return the decoding state of the given batch rows, which may repeat (beam search).
 

@@ -363,7 +363,12 @@ def _sliding_window(model: Any, length: int) -> int | None:
 
 
 def _reads_trained_distances(model: nn.Module, trained: int) -> bool:
-    """Return True if no rotary layer reads a distance beyond the trained length, as after the conversion `window`."""
+    """Return True if no layer reads a distance beyond the trained length, as after the conversion `window`.
+
+    A vector for each absolute position still leaves the trained positions, however near the keys are.
+    """
+    if any(isinstance(part, Position) for part in model.modules()):
+        return False
     layers = [part for part in model.modules() if isinstance(part, Attention)]
     parts = [part for layer in layers for part in getattr(layer.mechanism, "parts", [layer.mechanism])]
     return bool(parts) and all(

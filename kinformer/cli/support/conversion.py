@@ -92,7 +92,7 @@ def convert_into(
 
     shown: ConversionPlan | None = None
 
-    def show_plan(plan: ConversionPlan) -> None:
+    def begin(plan: ConversionPlan) -> None:
         nonlocal shown
         shown = plan
         _write_plan(plan, file)
@@ -108,7 +108,7 @@ def convert_into(
                 out=out,
                 progress=show,
                 show=StageDisplay(show),
-                on_plan=show_plan,
+                on_plan=begin,
                 **settings,
                 **options,
             )

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from kinformer.core.model import Forecaster
-from kinformer.core.state import leaves
+from kinformer.core.state import state_bytes
 from kinformer.lab.byte_units import size
 from kinformer.lab.cost.free_memory import NUMBERS, build_without_numbers, free_memory
 from kinformer.lab.errors import UserError
@@ -70,8 +70,7 @@ def refuse_no_room(model: Any, rows: int, tokens: int) -> None:
         state = model.start(rows, tokens if model.window is None else min(tokens, model.window), device="meta")
     except Exception:
         return
-    tensors = {id(leaf): leaf for _, leaf in leaves(state)}
-    needed = sum(leaf.numel() * leaf.element_size() for leaf in tensors.values())
+    needed = state_bytes(state)
     if free_bytes is not None and needed > free_bytes:
         raise UserError(
             f"the decoding state of {rows:,} rows of {tokens:,} tokens needs {size(needed)}, but {size(free_bytes)} "

@@ -128,7 +128,7 @@ def record_change(model: M, conversion: Conversion) -> M:
     """
     record = getattr(model, "member", None)
     if isinstance(record, MemberRecord):
-        change = Change(type(conversion).__module__.rpartition(".")[2], conversion.options)
+        change = Change(conversion.recipe_name(), conversion.options)
         model.member = replace(record, changes=(*record.changes, change))  # type: ignore[assignment]
     return model
 

@@ -81,14 +81,6 @@ def title_of(recipe: str, options: Mapping[str, Any]) -> str:
     return f"{recipe}({', '.join(f'{name}={value}' for name, value in options.items() if value not in ((), [], None))})"
 
 
-def name_of(conversion: Conversion) -> str:
-    """Return the name of a recipe, which is the name of its file.
-
-    conversion: the recipe.
-    """
-    return type(conversion).__module__.rpartition(".")[2]
-
-
 def find_recipe(what: str) -> tuple[type[Conversion], dict[str, Any]]:
     """Return the recipe that a text names, and the options that the text stands for.
 
@@ -201,14 +193,13 @@ class PlannedConversion:
             fates.append((name, fate, new))
             used.update(id(old[each]) for each in names)
         fates += [(name, "dropped", x) for name, x in _unique_tensors(self.source).items() if id(x) not in used]
-        conversion = self.conversion
-        return ConversionPlan(name_of(conversion), conversion.options, conversion.promise(self.source), _group(fates))
+        recipe, options = self.conversion.recipe_name(), self.conversion.options
+        return ConversionPlan(recipe, options, self.conversion.promise(self.source), _group(fates))
 
-    @property
     def new_tensors(self) -> frozenset[str]:
-        """The names of the converted model's tensors that come from no tensor of the source."""
-        old, rules = self.source.state_dict(keep_vars=True), _unique_tensors(self.converted)
-        return frozenset(name for name, new in rules.items() if self._origin(name, new, old)[0] == "new")
+        """Return the names of the converted model's tensors that come from no tensor of the source."""
+        old, tensors = self.source.state_dict(), _unique_tensors(self.converted)
+        return frozenset(name for name, new in tensors.items() if self._origin(name, new, old)[0] == "new")
 
     @torch.no_grad()
     def carry_out(self) -> Model:

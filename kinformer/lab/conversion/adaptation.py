@@ -76,8 +76,8 @@ class Adaptation:
         wanted = (self.settings or adaptation_settings()).length
         if self.show is not None and settings.length < wanted and not no_teacher:
             self.show.note(
-                f"rows have {settings.length:,} tokens and not {wanted:,}, the most that the models read or the source "
-                "can teach; teach 0 allows longer rows"
+                f"rows have {settings.length:,} tokens instead of {wanted:,}, because the source cannot teach longer "
+                "ones; give teach 0 to train on longer rows without it"
             )
         with _unchanged(source):
             model = converted

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kinformer.checkpoint.atomic_files import write
-from kinformer.convert.support.conversion_plan import ConversionPlan, TensorFate, name_of, title_of
+from kinformer.convert.support.conversion_plan import ConversionPlan, TensorFate, title_of
 from kinformer.core.conversion import Conversion, Promise
 from kinformer.core.from_json import from_json
 from kinformer.decoding.saved_state import fingerprint
@@ -24,7 +24,7 @@ def conversion_request(model: Any, conversion: Conversion, teach: float) -> dict
     teach: weight of the loss that compares predictions with the source's.
     """
     options = json.loads(json.dumps(conversion.options))
-    return {"source": fingerprint(model), "recipe": name_of(conversion), "options": options, "teach": float(teach)}
+    return {"source": fingerprint(model), "recipe": conversion.recipe_name(), "options": options, "teach": float(teach)}
 
 
 @dataclass

@@ -123,10 +123,10 @@ def convert(
     planned, count = plan_conversion(model, what, options), options.get("keep", ())
     _check_plan(planned, count, text, folder)
     adaptation = None if budget is None else Adaptation(budget, settings, teach, folder, resume, show)
-    new = tuple(name for name, _ in planned.converted.named_parameters() if name in planned.new_tensors)
+    new = planned.new_tensors()
     if adaptation is not None:
         planned.conversion.check_adaptation()
-        adaptation.check(planned.converted, new)
+        adaptation.check(planned.converted, _parameters(planned.converted, new))
     request = conversion_request(model, find_conversion(what, options), teach)
     with nullcontext() if folder is None else lock_folder(folder):
         if resume and folder is not None:
@@ -143,9 +143,7 @@ def convert(
                 report.save(folder)
         if adaptation is not None and text is not None:
             with _timed(report, "adapt"):
-                names = {name for name, _ in converted.named_parameters()}  # layers that are kept have no new parts
-                new = tuple(name for name in new if name in names)
-                report.adaptation = adaptation.run(model, converted, text, new)
+                report.adaptation = adaptation.run(model, converted, text, _parameters(converted, new))
             with _timed(report, "measure the adapted model"):
                 listener = partial(progress, "measure the adapted model")
                 report.adapted = _measure(converted, text, _row_length(model), listener).value
@@ -153,6 +151,11 @@ def convert(
                 report.save(folder)
     converted.report = report
     return converted
+
+
+def _parameters(model: Model, names: frozenset[str]) -> tuple[str, ...]:
+    """Return the names of the model's own parameters among these; layers that were kept have no new ones."""
+    return tuple(name for name, _ in model.named_parameters() if name in names)
 
 
 def _is_within(path: Path, folder: Path) -> bool:
@@ -290,7 +293,6 @@ def _keep(planned: PlannedConversion, converted: Model, layers: tuple[int, ...])
     """Return the conversion with some layers left as they are, and the trained new parts of the others."""
     conversion = replace(planned.conversion, keep=layers)  # type: ignore[call-arg]
     result = PlannedConversion.of(planned.source, conversion)
-    model, old = result.carry_out(), planned.source.state_dict()
-    names = model.state_dict().keys() - old.keys()
-    model.load_state_dict({name: x for name, x in converted.state_dict().items() if name in names}, strict=False)
+    model, new = result.carry_out(), result.new_tensors()
+    model.load_state_dict({name: x for name, x in converted.state_dict().items() if name in new}, strict=False)
     return result

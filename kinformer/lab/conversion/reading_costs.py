@@ -11,7 +11,7 @@ from torch import Tensor
 
 from kinformer.core.eval_mode import evaluating
 from kinformer.core.mechanism import NoState
-from kinformer.core.state import leaves
+from kinformer.core.state import leaves, state_bytes
 from kinformer.lab.cost.resident_memory import peak_resident, release_freed, resident, restart_peak
 from kinformer.lab.data.batches import device_of
 
@@ -47,8 +47,8 @@ def reading_costs(
     """Measure the cost of reading one row of random tokens at growing lengths, as in generation.
 
     Each length is read with a state for this length: a state that grows begins anew at each length, and a state of
-    constant size continues. No state exists before its length is read. The report has the bytes of the
-    state of every length, even if there is no time to read it.
+    constant size continues. No state exists before its length is read. The report has the bytes of the state of every
+    length, even if there is no time to read it.
 
     model: a language model with a decoding state.
     seconds: time limit; longer rows are then left out, and the shortest one is always read.
@@ -140,12 +140,3 @@ def _measure_state(model: Any, length: int) -> tuple[int, list[tuple[torch.Size,
     except RuntimeError:  # a part computes its start values, which the device "meta" cannot
         state = model.start(1, length)
     return state_bytes(state), [(leaf.shape, leaf.dtype) for _, leaf in leaves(state)]
-
-
-def state_bytes(state: Any) -> int:
-    """Return the bytes of a decoding state; a tensor that several layers share counts once.
-
-    state: the state.
-    """
-    tensors = {id(leaf): leaf for _, leaf in leaves(state)}
-    return sum(leaf.numel() * leaf.element_size() for leaf in tensors.values())

@@ -19,9 +19,8 @@ class YaRN(RotaryScaling):
 
     Pairs that turn more than `beta_fast` times within the trained length tell near tokens apart and stay as they are.
     Pairs that turn less than `beta_slow` times are divided by `factor`, as in `PositionInterpolation`. A ramp lies
-    between. The rotated dimensions of queries and keys are
-    multiplied by 0.1 ln(factor) + 1. Choose it for rows 2 to 32 times as long as in the
-    training. It needs the least further training of all scalings, and is good without any.
+    between. The rotated dimensions of queries and keys are multiplied by 0.1 ln(factor) + 1. Choose it for rows 2 to 32
+    times as long as in the training. It needs the least further training of all scalings, and is good without any.
 
     ramp_n = (n - n(beta_fast)) / (n(beta_slow) - n(beta_fast)), limited to 0 .. 1, for pairs n = 0 .. N-1.
 

@@ -268,7 +268,9 @@ def test_only_models_with_long_distances_are_warned_of(source: Any) -> None:
         for what in ("window", "memory"):
             options = {"window": 8} if what == "window" else {"segment": 8, "memory": 8}
             kf.generate(kf.convert(source, what, **options), tokens, 2)
-    for model in (source, kf.convert(source, "Causal() & (Band(8) | Tokens(4))")):
+    absolute = kf.gpt(d=16, depth=1, heads=2, position="sinusoidal", pattern="Causal() & Band(8)")
+    absolute.trained_length = 48
+    for model in (absolute, source, kf.convert(source, "Causal() & (Band(8) | Tokens(4))")):
         with pytest.warns(UserWarning, match="trained on rows of 48"):
             kf.generate(model, tokens, 2)
 
