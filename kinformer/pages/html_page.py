@@ -26,7 +26,7 @@ th:first-child, td:first-child { text-align: left; position: sticky; left: 0; ba
 @media (max-width: 40rem) { th, td { padding: .4rem .6rem } th:first-child, td:first-child { min-width: 9.5rem } }
 tr:last-child td { border-bottom: 0 } thead th { color: var(--soft); font-weight: 600 }
 .drawings { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)) }
-.scroll + .drawings { margin-top: 1rem }
+.scroll + .drawings, figure + .scroll { margin-top: 1rem }
 figure { margin: 0; padding: .8rem; background: var(--box); border-radius: .5rem; min-width: 0 }
 figure svg { width: 100%; height: auto; display: block }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; background: var(--box); padding: .8rem; border-radius: .5rem;
