@@ -12,8 +12,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from kinformer.cli.__main__ import run
-from kinformer.cli.support.docstrings import arguments, doc, heading
-from kinformer.cli.support.module_docs import public_parts
 from kinformer.cli.support.name_lookup import find_pages
 from kinformer.cli.support.page import Page, Topic
 from kinformer.cli.support.show_page import pictures
@@ -27,6 +25,8 @@ from kinformer.core.patterns.causal import Causal
 from kinformer.lab.cost.sparsity import count_pattern
 from kinformer.nn.patterns.band import Band
 from kinformer.nn.patterns.strided import Strided
+from kinformer.pages.docstrings import arguments, doc, heading
+from kinformer.pages.module_docs import public_parts
 from kinformer.pages.pictures import who_reads
 from kinformer.pages.pictures.support.picture_panels import Picture
 

@@ -14,9 +14,7 @@ import torch
 from rich.console import Console
 
 from kinformer.cli.support.console import plain_console
-from kinformer.cli.support.docstrings import Doc, arguments, doc, heading
 from kinformer.cli.support.example_lines import cost_lines, example_lines
-from kinformer.cli.support.module_docs import sentence
 from kinformer.cli.support.name_lookup import page_of
 from kinformer.cli.support.page import Page, Topic, is_member
 from kinformer.cli.support.topic_list import EXAMPLES, NARROW, training_command, width_of
@@ -27,6 +25,8 @@ from kinformer.core.discover import part_names
 from kinformer.core.pattern import Pattern
 from kinformer.lab.data.support.data_readers import form_of
 from kinformer.lab.errors import UserError
+from kinformer.pages.docstrings import Doc, arguments, doc, heading
+from kinformer.pages.module_docs import sentence
 from kinformer.pages.pictures.support import all_pictures as every
 from kinformer.pages.pictures.support.matplotlib_picture import save
 from kinformer.pages.pictures.support.picture_panels import Picture

@@ -8,10 +8,10 @@ from typing import Any
 from rich.console import Console
 
 from kinformer.cli.support import static_source
-from kinformer.cli.support.module_docs import sentence
 from kinformer.cli.support.topics import TOPICS, topic_name
 from kinformer.core.discover import kinds, part_files
 from kinformer.core.public_names import CONTRACTS
+from kinformer.pages.module_docs import sentence
 
 NARROW, WIDE = 60, 110  # characters of a line
 LAWS = "laws/"
