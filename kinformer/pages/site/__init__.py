@@ -1,1 +1,1 @@
-"""Documentation as Markdown: pages of parts, members, commands, claims, laws, topics and terms, made from docstrings."""
+"""Documentation as Markdown: pages of parts, members, commands, claims, laws, topics and terms."""

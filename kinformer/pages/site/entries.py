@@ -54,10 +54,14 @@ def _wrapped(signature: str) -> str:
     if len(signature) <= WIDE:
         return signature
     name, _, rest = signature.partition("(")
-    call = ast.parse(f"lambda {rest.removesuffix(')')}: 0", mode="eval").body
-    arguments = ast.unparse(call.args) if isinstance(call, ast.Lambda) else ""
-    pieces = re.split(r", (?=\*|[a-z_]\w*(?:=|, |$))", arguments)
-    return "\n".join([f"{name}(", *(f"    {piece}," for piece in pieces), ")"])
+    pieces, depth = [""], 0
+    for sign in rest.removesuffix(")"):
+        depth += (sign in "([{") - (sign in ")]}")
+        if sign == "," and not depth:
+            pieces.append("")
+        else:
+            pieces[-1] += sign
+    return "\n".join([f"{name}(", *(f"    {piece.strip()}," for piece in pieces), ")"])
 
 
 def description(subject: Any) -> Iterator[str]:

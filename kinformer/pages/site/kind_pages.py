@@ -1,6 +1,7 @@
 """Reference pages of parts: one page for each kind, with an entry for each public class."""
 
 import functools
+import importlib
 import types
 from collections.abc import Iterator
 
@@ -86,7 +87,7 @@ def kind_page(kind: str) -> str:
     kind: the kind, such as "patterns".
     """
     rows, entries = [], []
-    for file, module in modules(kind).items():
+    for file, module in _modules_with_public_names(kind).items():
         names = public_names_of(module)
         links = ", ".join(f"[`{name}`](#{anchor(name)})" for name in names)
         rows.append((links or f"`{file}`", prose(_without_name(first_sentence(module)))))
@@ -94,6 +95,13 @@ def kind_page(kind: str) -> str:
         entries += [entry(name, getattr(kinformer, name), examples=examples.get(name)) for name in names]
     intro = prose(" ".join((_folder_docs(kind)).split()))
     return "\n\n".join([f"# {PARTS[kind]}", intro, table(("part", "description"), rows), *entries]) + "\n"
+
+
+def _modules_with_public_names(kind: str) -> dict[str, types.ModuleType]:
+    """The files of a kind's parts, then its shared files with public classes, such as `HammingKMeans`."""
+    files = modules(kind)
+    shared = [home for home in _names_by_file() if home.split(".")[-2] == kind and home.split(".")[-1] not in files]
+    return files | {home.split(".")[-1]: importlib.import_module(f"kinformer.{home}") for home in sorted(shared)}
 
 
 def _without_name(text: str) -> str:

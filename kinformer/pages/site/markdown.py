@@ -8,7 +8,8 @@ CODE = re.compile(r"(?<!`)(`+)(?!`)(?P<code>.+?)(?<!`)\1(?!`)", re.DOTALL)
 SPECIAL = re.compile(r"[\\*~$]|<(?=[\w/!?])|(?<!\w)_|_(?!\w)|\](?=\()")  # characters that Markdown would not print
 BLOCK = re.compile(r"^(#+|[-+>]|\d+(?=[.)]))(?=[.)]?\s)")  # the start of a heading, a list or a quotation
 ADDRESS = re.compile(r"arXiv:(?P<arxiv>\d{4}\.\d{4,5})|doi:(?P<doi>10\.[^\s,;)]*\w)|(?P<url>https?://[^\s,;)]*[\w/])")
-NAME = re.compile(r"(?<!\[)`(?P<prefix>kf\.|kinformer\.)?(?P<name>[A-Za-z_]\w*)(?P<call>\([^`]*\))?`(?!\])")
+LINK = r"(?P<link>!?\[(?:[^\[\]]|\[[^\]]*\])*\]\([^)]*\))"
+NAME = re.compile(LINK + r"|`(?P<prefix>kf\.|kinformer\.)?(?P<name>[A-Za-z_]\w*)(?P<call>\([^`]*\))?`")
 FENCE = re.compile(r"^(```.*?^```[^\n]*$)", re.DOTALL | re.MULTILINE)
 NOT_IN_ANCHORS = re.compile(r"[^\w\- ]")
 
@@ -136,9 +137,9 @@ def _linked_lines(text: str, page: str, places: Mapping[str, Place]) -> Iterator
     entry = ""
 
     def link(code: re.Match[str]) -> str:
-        place = places.get(code["name"])
-        is_plain_word = not code["prefix"] and not code["name"][0].isupper()
-        if place is None or is_plain_word or place == Place(page, entry):
+        place = places.get(code["name"] or "")
+        is_plain_word = not code["prefix"] and not (code["name"] or "")[:1].isupper()
+        if code["link"] or place is None or is_plain_word or place == Place(page, entry):
             return code[0]
         return f"[{code[0]}]({relative(place, page)})"
 

@@ -58,7 +58,9 @@ def member_pages(facts: Sequence[Mapping[str, Any]], topics: Mapping[str, Sequen
             function = getattr(kinformer, name)
             blocks += [entry(name, function), *_conditions(function.needs)]
         commands = [f"kinformer show {file}", f"kinformer cost {file}"]
-        pages[page_of_member(file)] = "\n\n".join([*blocks, "**Commands**", code_block("\n".join(commands), "sh")]) + "\n"
+        pages[page_of_member(file)] = (
+            "\n\n".join([*blocks, "**Commands**", code_block("\n".join(commands), "sh")]) + "\n"
+        )
     return pages
 
 
@@ -72,7 +74,9 @@ def _facts(facts: Mapping[str, Any] | None, topics: Iterable[str]) -> list[str]:
     ]
     linked_topics = [f"[{topic}]({relative(Place('reference/topics.md', slug), here)})" for topic, slug in topics]
     lines = [
-        f"- Paper: [{facts['paper']}, {facts['year']}]({facts['url']})" if facts["url"] else f"- Paper: {facts['paper']}",
+        f"- Paper: [{facts['paper']}, {facts['year']}]({facts['url']})"
+        if facts["url"]
+        else f"- Paper: {facts['paper']}",
         f"- Order of cost: {prose(formula(facts['cost']))}",
         f"- Claims: {', '.join(claims)}" if claims else "",
         f"- Topics: {', '.join(linked_topics)}" if linked_topics else "",

@@ -1,0 +1,39 @@
+"""Glossary: terms of the documentation that a PyTorch user may not know, each with a definition in one sentence."""
+
+import functools
+import tomllib
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Term(NamedTuple):
+    """A term of the glossary.
+
+    says: the definition, in one sentence.
+    see: files of parts and members that show it, such as "patterns/tokens".
+    """
+
+    says: str
+    see: tuple[str, ...] = ()
+
+
+@functools.cache
+def all_terms() -> dict[str, Term]:
+    """Return every term by its name, in alphabetical order."""
+    tables = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    terms = {name: Term(table["says"], tuple(table.get("see", ()))) for name, table in tables.items()}
+    return dict(sorted(terms.items(), key=lambda pair: pair[0].lower()))
+
+
+def glossary_page() -> str:
+    """Return the glossary as a page in Markdown, with a heading for each term."""
+    intro = (
+        "Terms of this documentation, with one sentence each. `kinformer show words` prints them. "
+        "`kinformer show NAME` explains the parts that stand after a term."
+    )
+    blocks = ["# Glossary", intro]
+    for name, term in all_terms().items():
+        blocks += [f"## {name}", term.says]
+        if term.see:
+            blocks.append(f"See {', '.join(f'`{place}`' for place in term.see)}.")
+    return "\n\n".join(blocks) + "\n"
