@@ -7,6 +7,7 @@ author = "kinformer contributors"
 version = release = kinformer.__version__
 extensions = ["myst_parser"]
 myst_heading_anchors = 4
+smartquotes = False
 highlight_language = "text"
 html_theme = "furo"
 html_title = f"kinformer {release}"

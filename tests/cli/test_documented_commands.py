@@ -31,7 +31,7 @@ from tests.bridge.test_tokenizers import CHATML, folder_with
 from tests.cli.folders import folder
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 WHOLE = {
     "list",
     "show",

@@ -1,11 +1,11 @@
 """Reference pages of commands: help text, arguments and options of each command of the command line."""
 
+import inspect
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kinformer.pages.module_docs import sentence
-from kinformer.pages.site.entries import indented_block
 from kinformer.pages.site.markdown import code_block, prose, table
 
 PAGE = "reference/command_line.md"
@@ -72,8 +72,7 @@ def help_blocks(text: str) -> Iterator[str]:
         first, _, rest = paragraph.removeprefix("\b").partition("\n")
         if rest.startswith("    "):
             yield f"**{first.rstrip(':')}**" if first.startswith("Examples") else prose(first)
-            is_shell = "kinformer " in rest
-            yield code_block(indented_block(rest).split("\n", 1)[1].rsplit("\n", 1)[0], "sh" if is_shell else "text")
+            yield code_block(inspect.cleandoc(f"\n{rest}"), "sh" if first.startswith("Examples") else "text")
         else:
             yield prose(" ".join(paragraph.removeprefix("\b").split()))
 
