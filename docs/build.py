@@ -30,7 +30,7 @@ from kinformer.pages.site.kind_pages import (
     place_of_file,
     places_of_names,
 )
-from kinformer.pages.site.markdown import FENCE, Place, anchors, relative, with_links
+from kinformer.pages.site.markdown import FENCE, Place, anchors, pieces_of, relative, with_links
 from kinformer.pages.site.member_pages import PAGE as MEMBERS
 from kinformer.pages.site.site_pages import GLOSSARY, SiteFacts, site_pages
 
@@ -108,7 +108,7 @@ def _with_page_links(text: str, source: str, page: str, pages_of: Mapping[str, s
             files[file] = place.page
         return f"{link['before']}{relative(place, page)}"
 
-    pieces = [piece if piece.startswith("```") else TARGET.sub(replace, piece) for piece in FENCE.split(text)]
+    pieces = [piece if is_code else TARGET.sub(replace, piece) for piece, is_code in pieces_of(text)]
     return "".join(pieces), files
 
 

@@ -120,6 +120,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     Path("long.txt").write_bytes(b"the cat sat on the mat. " * 4)
     Path("notes.txt").write_bytes(b"a cat and a hat. " * 20)
     Path("prompts.txt").write_text("the cat\nsat on\n")
+    Path("notes.jsonl").write_text("".join(f'{{"body": "the cat number {n} sat on the mat"}}\n' for n in range(200)))
     Path("mine.py").write_text(next(block for block in python_blocks() if "@kf.member" in block))
     write_series(Path("ETTh1.csv"))
     pixels = numpy.random.default_rng(0).integers(256, size=(30, 4, 4), dtype=numpy.uint8)
@@ -154,8 +155,11 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         "read runs/xl long.txt --save long.state",
         "convert HF_FOLDER --to window window=8 sinks=2 --seconds 0 --out runs/streaming",
         "read runs/streaming long.txt --save streaming.state",
+        "train gtrxl d=16 depth=1 heads=2 --data env=t_maze,corridor=2 --batch 2 --length 4 --steps 1 --out runs/maze",
     ):
         assert run(words.split()) == 0
+    shutil.copytree("STORE", "runs/xl_store")
+    shutil.copytree("runs/streaming", "runs/window")
     yield root
     os.chdir(here)
 

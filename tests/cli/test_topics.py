@@ -156,7 +156,7 @@ def test_laws_parts_and_members_are_explained(capsys: pytest.CaptureFixture[str]
         assert all(f"\n  {name} " in out for name in part_files("laws")) and "--law padding" in out
     for word in ("part", "members"):
         out = run_show(capsys, word)
-        assert "A part is a building block" in out and "A member is a complete named model" in out
+        assert "A building block of models" in out and "A complete named model" in out
 
 
 def test_a_page_names_its_topics(capsys: pytest.CaptureFixture[str]) -> None:

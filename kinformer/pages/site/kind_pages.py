@@ -2,15 +2,18 @@
 
 import functools
 import importlib
+import inspect
 import types
 from collections.abc import Iterator
 
 import kinformer
 from kinformer.core.discover import modules, part_names
 from kinformer.core.module_import import PACKAGE
+from kinformer.core.pattern import Pattern
 from kinformer.core.public_names import CONTRACTS
 from kinformer.pages.module_docs import defined_in, first_sentence, public_parts, sentence
 from kinformer.pages.site.entries import declared_examples, description, entry
+from kinformer.pages.site.figures import pattern_figures
 from kinformer.pages.site.markdown import Place, anchor, code_block, prose, table
 
 PARTS = {  # the kinds of parts, in the order of the documentation, each with its title
@@ -92,9 +95,19 @@ def kind_page(kind: str) -> str:
         links = ", ".join(f"[`{name}`](#{anchor(name)})" for name in names)
         rows.append((links or f"`{file}`", prose(_without_name(first_sentence(module)))))
         examples = declared_examples(module)
-        entries += [entry(name, getattr(kinformer, name), examples=examples.get(name)) for name in names]
+        for name in names:
+            entries.append(entry(name, getattr(kinformer, name), examples=examples.get(name)))
+            entries += _pictures(module, getattr(kinformer, name))
     intro = prose(" ".join((_folder_docs(kind)).split()))
     return "\n\n".join([f"# {PARTS[kind]}", intro, table(("part", "description"), rows), *entries]) + "\n"
+
+
+def _pictures(module: types.ModuleType, subject: object) -> list[str]:
+    """The picture of the first example of a pattern; empty for other parts, and for patterns of a batch's tensors."""
+    made = (item() if inspect.isfunction(item) else item for item in getattr(module, "EXAMPLES", ()))
+    patterns = (pattern for pattern in made if isinstance(pattern, Pattern) and type(pattern) is subject)
+    first = next(patterns, None)
+    return pattern_figures(first) if first is not None and not first.tensors() else []
 
 
 def _modules_with_public_names(kind: str) -> dict[str, types.ModuleType]:

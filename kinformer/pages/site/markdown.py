@@ -5,12 +5,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 CODE = re.compile(r"(?<!`)(`+)(?!`)(?P<code>.+?)(?<!`)\1(?!`)", re.DOTALL)
-SPECIAL = re.compile(r"[\\*~$]|<(?=[\w/!?])|(?<!\w)_|_(?!\w)|\](?=\()")  # characters that Markdown would not print
-BLOCK = re.compile(r"^(#+|[-+>]|\d+(?=[.)]))(?=[.)]?\s)")  # the start of a heading, a list or a quotation
+SPECIAL = re.compile(r"[\\*~$]|<(?=[\w/!?])|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|\](?=\()")  # characters that Markdown would not print
+BLOCK = re.compile(r"^(?:(?=[-+=>#])|(\d+)(?=[.)]))")  # a heading, a list, a quotation or a line
 ADDRESS = re.compile(r"arXiv:(?P<arxiv>\d{4}\.\d{4,5})|doi:(?P<doi>10\.[^\s,;)]*\w)|(?P<url>https?://[^\s,;)]*[\w/])")
 LINK = r"(?P<link>!?\[(?:[^\[\]]|\[[^\]]*\])*\]\([^)]*\))"
-NAME = re.compile(LINK + r"|`(?P<prefix>kf\.|kinformer\.)?(?P<name>[A-Za-z_]\w*)(?P<call>\([^`]*\))?`")
-FENCE = re.compile(r"^(```.*?^```[^\n]*$)", re.DOTALL | re.MULTILINE)
+CALL = r"\((?:[^`()]|\([^`()]*\))*\)"  # with at most one further level of brackets
+NAME = re.compile(LINK + rf"|`(?P<prefix>kf\.|kinformer\.)?(?P<name>[A-Za-z_]\w*)(?P<call>{CALL})?`")
+FENCE = re.compile(r"^ {0,3}(?P<fence>`{3,}).*?^ {0,3}(?P=fence)[^\n]*$", re.DOTALL | re.MULTILINE)
 NOT_IN_ANCHORS = re.compile(r"[^\w\- ]")
 
 
@@ -34,7 +35,16 @@ def prose(text: str) -> str:
     for code in CODE.finditer(text):
         pieces += [_plain(text[begin : code.start()]), code[0]]
         begin = code.end()
-    return BLOCK.sub(r"\\\1", "".join([*pieces, _plain(text[begin:])]))
+    return BLOCK.sub(r"\1\\", "".join([*pieces, _plain(text[begin:])]))
+
+
+def with_addresses(text: str) -> str:
+    """Return Markdown in which arXiv numbers, DOIs and bare addresses are links; code and links stay as they are.
+
+    text: the Markdown.
+    """
+    pieces = re.split(rf"(`[^`]*`|{LINK.replace('?P<link>', '?:')}|<[^>\n]*>)", text)
+    return "".join(piece if number % 2 else ADDRESS.sub(_link, piece) for number, piece in enumerate(pieces))
 
 
 def _plain(text: str) -> str:
@@ -80,6 +90,19 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def _row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(re.sub(r"(?<!\\)\|", r"\\|", " ".join(cell.split())) for cell in cells) + " |"
+
+
+def pieces_of(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield a page in pieces, each with True for a fenced block of code.
+
+    text: the page.
+    """
+    begin = 0
+    for block in FENCE.finditer(text):
+        yield text[begin : block.start()], False
+        yield block[0], True
+        begin = block.end()
+    yield text[begin:], False
 
 
 def anchor(heading: str) -> str:
@@ -129,7 +152,7 @@ def with_links(text: str, page: str, places: Mapping[str, Place]) -> str:
     places: the place of each public name.
     """
     return "".join(
-        piece if piece.startswith("```") else "".join(_linked_lines(piece, page, places)) for piece in FENCE.split(text)
+        piece if is_code else "".join(_linked_lines(piece, page, places)) for piece, is_code in pieces_of(text)
     )
 
 

@@ -38,11 +38,11 @@ def member_row(facts: Mapping[str, Any], address: str) -> tuple[str, ...]:
     return name, paper, str(facts["year"]), facts["changes"], formula(facts["cost"]), claims
 
 
-def member_pages(facts: Sequence[Mapping[str, Any]], topics: Mapping[str, Sequence[str]]) -> dict[str, str]:
+def member_pages(facts: Sequence[Mapping[str, Any]], topics: Mapping[str, Sequence[tuple[str, str]]]) -> dict[str, str]:
     """Return the table of all members and the page of each member's file, by path.
 
     facts: name, paper, year, url, changes, cost and claims of each member.
-    topics: the topics that each member belongs to, by "members/NAME".
+    topics: the topics that each member belongs to, each as its name and its anchor, by "members/NAME".
     """
     by_name = {entry["name"]: entry for entry in facts}
     rows = [member_row(entry, relative(Place(page_of_member(entry["name"])), PAGE)) for entry in facts]
@@ -64,7 +64,7 @@ def member_pages(facts: Sequence[Mapping[str, Any]], topics: Mapping[str, Sequen
     return pages
 
 
-def _facts(facts: Mapping[str, Any] | None, topics: Iterable[str]) -> list[str]:
+def _facts(facts: Mapping[str, Any] | None, topics: Iterable[tuple[str, str]]) -> list[str]:
     """The paper, the order of cost, the claims and the topics of a member, as a list."""
     if facts is None:
         return []

@@ -1,7 +1,7 @@
 """Reference pages of topics and papers: words of the field and cited papers, with the parts that belong to each."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from kinformer.pages.site.kind_pages import place_of_file
 from kinformer.pages.site.markdown import anchor, code_block, prose, relative, table
@@ -9,6 +9,7 @@ from kinformer.pages.site.markdown import anchor, code_block, prose, relative, t
 TOPICS, PAPERS = "reference/topics.md", "reference/papers.md"
 
 
+@runtime_checkable
 class TopicEntryText(Protocol):
     """A topic of `kinformer show`: its group, its sentences, its files, other words for it, and commands to try."""
 
