@@ -13,7 +13,8 @@ from kinformer.core.pattern import Pattern
 from kinformer.core.public_names import CONTRACTS
 from kinformer.pages.module_docs import defined_in, first_sentence, public_parts, sentence
 from kinformer.pages.site.entries import declared_examples, description, entry
-from kinformer.pages.site.figures import pattern_figures
+from kinformer.pages.pictures.who_reads import pictures
+from kinformer.pages.site.figures import figure
 from kinformer.pages.site.markdown import Place, anchor, code_block, prose, table
 
 PARTS = {  # the kinds of parts, in the order of the documentation, each with its title
@@ -107,7 +108,7 @@ def _pictures(module: types.ModuleType, subject: object) -> list[str]:
     made = (item() if inspect.isfunction(item) else item for item in getattr(module, "EXAMPLES", ()))
     patterns = (pattern for pattern in made if isinstance(pattern, Pattern) and type(pattern) is subject)
     first = next(patterns, None)
-    return pattern_figures(first) if first is not None and not first.tensors() else []
+    return list(map(figure, pictures(first, None))) if first is not None and not first.tensors() else []
 
 
 def _modules_with_public_names(kind: str) -> dict[str, types.ModuleType]:
