@@ -1,7 +1,7 @@
-"""Build the documentation: `python -m docs.build` writes pages of Markdown into build/docs and renders them into site.
+"""Build the documentation: pages of Markdown in build/docs, rendered into the folder site.
 
-The pages are the Markdown files of the project and those that `kinformer.pages.site` makes from docstrings. Links
-between files of the project become links between pages. Only the last step needs Sphinx.
+`python -m docs.build` does both. The pages are the Markdown files of the project, and pages that `kinformer.pages.site`
+makes from docstrings. Links between files of the project become links between pages. Only the last step needs Sphinx.
 
     python -m docs.build --pages      # the Markdown only
     python -m docs.build --glossary   # docs/glossary.md again, after a change of kinformer/pages/glossary.toml
@@ -154,7 +154,7 @@ def navigation(texts: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def with_navigation(texts: Mapping[str, str]) -> dict[str, str]:
-    """Return the pages with the lists from which Sphinx builds its navigation; only Sphinx reads these lists.
+    """Return the pages with the lists that Sphinx makes its navigation of; no other reader needs them.
 
     texts: every page by its path.
     """
@@ -197,7 +197,7 @@ def broken_links(texts: Mapping[str, str], files: Mapping[str, str]) -> list[str
 def write_sources(folder: Path) -> None:
     """Write every page of Markdown, and the pictures and files that pages link to, into a folder.
 
-    folder: the folder; what it held before is removed.
+    folder: the folder; its old content is removed.
     """
     texts, files = all_pages()
     if problems := broken_links(texts, files):

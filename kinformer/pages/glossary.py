@@ -1,4 +1,4 @@
-"""Glossary: terms of the documentation that a PyTorch user may not know, each with a definition in one sentence."""
+"""Glossary: terms that a PyTorch user may not know, each with a definition in one sentence."""
 
 import functools
 import tomllib
@@ -26,14 +26,18 @@ def all_terms() -> dict[str, Term]:
 
 
 def glossary_page() -> str:
-    """Return the glossary as a page in Markdown, with a heading for each term."""
+    """Return the glossary as a page in Markdown, with a heading for each letter and each term."""
     intro = (
         "Terms of this documentation, with one sentence each. `kinformer show words` prints them. "
         "`kinformer show NAME` explains the parts that stand after a term."
     )
     blocks = ["# Glossary", intro]
+    letter = ""
     for name, term in all_terms().items():
-        blocks += [f"## {name}", term.says]
+        if name[0].upper() != letter:
+            letter = name[0].upper()
+            blocks.append(f"## {letter}")
+        blocks += [f"### {name}", term.says]
         if term.see:
             blocks.append(f"See {', '.join(f'`{place}`' for place in term.see)}.")
     return "\n\n".join(blocks) + "\n"

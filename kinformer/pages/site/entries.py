@@ -30,7 +30,7 @@ class DeclaredExample(NamedTuple):
 
 
 def entry(name: str, subject: Any, *, has_methods: bool = False, examples: list[DeclaredExample] | None = None) -> str:
-    """Return the entry of a class or function: heading, signature, description, arguments, errors and source.
+    """Return the entry of a class or function: heading, signature, and its docstring as Markdown.
 
     name: the name, which becomes the heading.
     subject: the class or function.
@@ -130,7 +130,7 @@ def _methods(cls: type) -> Iterator[str]:
 
 
 def declared_examples(module: types.ModuleType) -> dict[str, list[DeclaredExample]]:
-    """Return the examples in EXAMPLES of a part's file, by the name of the class or function that each one calls.
+    """Return the examples in EXAMPLES of a part's file, by the class or function that each calls.
 
     module: the module of the part. Examples that use private names are left out, because a reader cannot write them.
     """

@@ -86,7 +86,7 @@ def _names_by_file() -> dict[str, list[str]]:
 
 
 def kind_page(kind: str) -> str:
-    """Return the reference page of a kind of parts: a table of its files, then an entry for each public class.
+    """Return the reference page of a kind: a table of its files, and an entry for each public class.
 
     kind: the kind, such as "patterns".
     """

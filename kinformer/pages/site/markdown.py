@@ -39,7 +39,7 @@ def prose(text: str) -> str:
 
 
 def with_addresses(text: str) -> str:
-    """Return Markdown in which arXiv numbers, DOIs and bare addresses are links; code and links stay as they are.
+    """Return Markdown with links for arXiv numbers, DOIs and addresses; code and links stay.
 
     text: the Markdown.
     """

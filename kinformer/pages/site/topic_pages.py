@@ -1,4 +1,4 @@
-"""Reference pages of topics and papers: words of the field and cited papers, with the parts that belong to each."""
+"""Reference pages of topics and papers, with the parts that belong to each."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -11,7 +11,7 @@ TOPICS, PAPERS = "reference/topics.md", "reference/papers.md"
 
 @runtime_checkable
 class TopicEntryText(Protocol):
-    """A topic of `kinformer show`: its group, its sentences, its files, other words for it, and commands to try."""
+    """A topic of `kinformer show`: group, sentences, files, other words, and commands to try."""
 
     @property
     def group(self) -> str:
