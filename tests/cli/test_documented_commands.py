@@ -139,6 +139,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         "pictures": ("image_transformer", {"shape": (1, 4, 4), "block": 4, "memory": 4}),
         "series": ("informer", {"context": 8, "label": 4, "horizon": 3}),
         "dt": ("decision_transformer", {"context": 3}),
+        "pendulum": ("decision_transformer", {"context": 3, "states": 3, "actions": 1, "discrete": False}),
         "clone": ("behaviour_cloning", {"context": 3, "states": 3, "actions": 1, "discrete": False}),
         "mine/mine": ("mine.py:mine", {}),
     }
