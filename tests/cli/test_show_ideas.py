@@ -74,13 +74,13 @@ def test_a_query_is_reached_as_products_of_the_matrix_say(text: str, query: int,
 
 
 def test_the_layers_of_a_member_are_read_from_above() -> None:
-    model = longformer_lm(d=16, depth=2, heads=2, window=2, top=4, dilated=0, vocab=11)  # 2 below, 4 above
+    model = longformer_lm(d=16, depth=2, heads=2, window=2, top=4, vocab=11)  # of 2 tokens, then of 4
     first, reads, further, never = query_lines(model, 20, None)
     assert "2 layers" in first
-    assert _positions(reads) == [16, 17, 18, 19, 20]
-    assert further.startswith("  after 2 layers 2 further positions")
-    assert _positions(further) == [14, 15]
-    assert _positions(never) == list(range(14))
+    assert _positions(reads) == [17, 18, 19, 20]
+    assert further.startswith("  after 2 layers 1 further positions")
+    assert _positions(further) == [16]
+    assert _positions(never) == list(range(16))
 
 
 def test_what_depends_on_content_is_refused() -> None:

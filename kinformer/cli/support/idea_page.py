@@ -19,7 +19,7 @@ LAST = ("Sources", "Answers")  # sections after all others, so that the answers 
 
 
 def print_idea(idea: Idea, figures: Sequence[Picture | Diagram], console: Console, print_figures: Print) -> None:
-    """Print the page of an idea, with its figures where the text speaks of them.
+    """Print the page of an idea, with its figures in the section "Picture".
 
     idea: the idea.
     figures: its figures.

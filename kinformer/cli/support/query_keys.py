@@ -1,4 +1,4 @@
-"""Lines about one query: the keys that it reads, and the positions that reach it through several layers."""
+"""Lines about one query: its keys, and the positions that reach it through several layers."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
