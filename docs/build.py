@@ -30,7 +30,7 @@ from kinformer.pages.site.kind_pages import (
     place_of_file,
     places_of_names,
 )
-from kinformer.pages.site.markdown import FENCE, Place, anchors, pieces_of, relative, with_links
+from kinformer.pages.site.markdown import FENCE, SitePlace, anchors, pieces_of, relative, with_links
 from kinformer.pages.site.member_pages import PAGE as MEMBERS
 from kinformer.pages.site.site_pages import GLOSSARY, SiteFacts, site_pages
 
@@ -100,11 +100,11 @@ def _with_page_links(text: str, source: str, page: str, pages_of: Mapping[str, s
             return link[0]
         file = normpath(str(PurePosixPath(source).parent / path))
         if file in pages_of:
-            place = Place(pages_of[file], name)
+            place = SitePlace(pages_of[file], name)
         elif (part := _place_of_source(file)) is not None:
             place = part
         else:
-            place = Place(file.removeprefix("docs/") if file.startswith("docs/") else f"files/{file}")
+            place = SitePlace(file.removeprefix("docs/") if file.startswith("docs/") else f"files/{file}")
             files[file] = place.page
         return f"{link['before']}{relative(place, page)}"
 
@@ -112,7 +112,7 @@ def _with_page_links(text: str, source: str, page: str, pages_of: Mapping[str, s
     return "".join(pieces), files
 
 
-def _place_of_source(file: str) -> Place | None:
+def _place_of_source(file: str) -> SitePlace | None:
     """The entry of a Python file of the library; None for other files."""
     if not (file.startswith("kinformer/") and file.endswith(".py")):
         return None
@@ -169,7 +169,7 @@ def with_navigation(texts: Mapping[str, str]) -> dict[str, str]:
 
 
 def _toctree(pages: list[str], caption: str = "", home: str = INDEX) -> str:
-    entries = [relative(Place(page), home).removesuffix(".md") for page in pages]
+    entries = [relative(SitePlace(page), home).removesuffix(".md") for page in pages]
     entries = [f"Overview <{entry}>" if entry == "overview" else entry for entry in entries]
     options = [":hidden:", *([f":caption: {caption}"] if caption else [])]
     return "\n".join(["```{toctree}", *options, "", *entries, "```"])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from kinformer.pages.site.markdown import (
-    Place,
+    SitePlace,
     anchor,
     anchors,
     code_block,
@@ -91,20 +91,20 @@ def test_anchors_are_as_on_github() -> None:
 @pytest.mark.parametrize(
     ("place", "page", "address"),
     [
-        (Place("a.md"), "b.md", "a.md"),
-        (Place("r/a.md", "x"), "b.md", "r/a.md#x"),
-        (Place("a.md"), "r/s/b.md", "../../a.md"),
-        (Place("r/a.md"), "r/b.md", "a.md"),
-        (Place("r/s/a.md"), "r/b.md", "s/a.md"),
-        (Place("r/a.md"), "r/s/b.md", "../a.md"),
+        (SitePlace("a.md"), "b.md", "a.md"),
+        (SitePlace("r/a.md", "x"), "b.md", "r/a.md#x"),
+        (SitePlace("a.md"), "r/s/b.md", "../../a.md"),
+        (SitePlace("r/a.md"), "r/b.md", "a.md"),
+        (SitePlace("r/s/a.md"), "r/b.md", "s/a.md"),
+        (SitePlace("r/a.md"), "r/s/b.md", "../a.md"),
     ],
 )
-def test_an_address_begins_at_the_page(place: Place, page: str, address: str) -> None:
+def test_an_address_begins_at_the_page(place: SitePlace, page: str, address: str) -> None:
     assert relative(place, page) == address
 
 
 def test_names_become_links() -> None:
-    places = {"Band": Place("r/p.md", "band"), "merge": Place("r/f.md", "merge")}
+    places = {"Band": SitePlace("r/p.md", "band"), "merge": SitePlace("r/f.md", "merge")}
     text = (
         "# `Band`\n\n`Band(3)`, `Band(3) | x`, `kf.merge`, `merge`, [`Band`](x.md) and [a `Band`](y.md)\n\n"
         "```\n`Band`\n```\n\n    `Band`\n"

@@ -18,7 +18,7 @@ from kinformer.pages.idea import all_ideas
 from kinformer.pages.site.command_pages import page_of_command
 from kinformer.pages.site.idea_pages import page_of_idea
 from kinformer.pages.site.kind_pages import FILES, PARTS, page_of_kind, page_of_member, place_of_file, places_of_names
-from kinformer.pages.site.markdown import FENCE, Place, anchors
+from kinformer.pages.site.markdown import FENCE, SitePlace, anchors
 from kinformer.pages.site.topic_pages import PAPERS
 from kinformer.pages.site.topic_pages import TOPICS as TOPIC_PAGE
 
@@ -148,4 +148,4 @@ def test_links_between_files_become_links_between_pages(pages: dict[str, str]) -
         "(reference/members/gpt.md)" in pages["overview.md"] and "kinformer/members/gpt.py" not in pages["overview.md"]
     )
     assert "(../glossary.md#lse)" in pages["tutorials/attention.md"]
-    assert places_of_names()["Band"] == Place(page_of_kind("patterns"), "band")
+    assert places_of_names()["Band"] == SitePlace(page_of_kind("patterns"), "band")

@@ -15,7 +15,7 @@ from kinformer.pages.module_docs import defined_in, first_sentence, public_parts
 from kinformer.pages.site.entries import declared_examples, description, entry
 from kinformer.pages.pictures.who_reads import pictures
 from kinformer.pages.site.figures import figure
-from kinformer.pages.site.markdown import Place, anchor, code_block, prose, table
+from kinformer.pages.site.markdown import SitePlace, anchor, code_block, prose, table
 
 PARTS = {  # the kinds of parts, in the order of the documentation, each with its title
     "patterns": "Patterns",
@@ -211,29 +211,29 @@ def _contract_row(name: str, subject: object) -> tuple[str, str]:
     return f"[`kf.{name}`](#{anchor(name)})", prose(sentence(subject.__doc__ or ""))
 
 
-def places_of_names() -> dict[str, Place]:
+def places_of_names() -> dict[str, SitePlace]:
     """Return the place of each public name's entry in the reference."""
     places = {}
     for name in CONTRACTS:
         page = CLASSES if isinstance(getattr(kinformer, name), type) else FUNCTIONS
-        places[name] = Place(page, anchor(name))
+        places[name] = SitePlace(page, anchor(name))
     for file, names in _names_by_file().items():
         kind, stem = file.split(".")[-2:]
         page = page_of_member(stem) if kind == "members" else page_of_kind(kind)
-        places |= {name: Place(page, anchor(name)) for name in names}
+        places |= {name: SitePlace(page, anchor(name)) for name in names}
     return places
 
 
-def place_of_file(place: str) -> Place:
+def place_of_file(place: str) -> SitePlace:
     """Return the place of a part's file in the reference.
 
     place: kind and name of the file, such as "patterns/band", "members/gpt" or "laws/peek".
     """
     kind, _, file = place.partition("/")
     if kind == "members":
-        return Place(page_of_member(file))
+        return SitePlace(page_of_member(file))
     if kind in FILES:
-        return Place(page_of_kind(kind), anchor(file))
+        return SitePlace(page_of_kind(kind), anchor(file))
     homes = [home for home in _names_by_file() if home.split(".")[-2:] == [kind, file]]
     names = public_names_of(modules(kind)[file]) if homes else []
-    return Place(page_of_kind(kind), anchor(names[0]) if names else "")
+    return SitePlace(page_of_kind(kind), anchor(names[0]) if names else "")

@@ -15,7 +15,7 @@ FENCE = re.compile(r"^ {0,3}(?P<fence>`{3,}).*?^ {0,3}(?P=fence)[^\n]*$", re.DOT
 NOT_IN_ANCHORS = re.compile(r"[^\w\- ]")
 
 
-class Place(NamedTuple):
+class SitePlace(NamedTuple):
     """A place in the documentation.
 
     page: the file, from the root of the documentation, such as "reference/patterns.md".
@@ -128,7 +128,7 @@ def anchors(text: str) -> list[str]:
     return result
 
 
-def relative(place: Place, page: str) -> str:
+def relative(place: SitePlace, page: str) -> str:
     """Return the address of a place, as a page links to it.
 
     place: the place.
@@ -141,7 +141,7 @@ def relative(place: Place, page: str) -> str:
     return f"{path}#{place.anchor}" if place.anchor else path
 
 
-def with_links(text: str, page: str, places: Mapping[str, Place]) -> str:
+def with_links(text: str, page: str, places: Mapping[str, SitePlace]) -> str:
     """Return a page in which public names in backticks are links to their entries.
 
     A name is linked if it begins with `kf.`, or if it is the name of a class. Headings, code blocks, links, and the
@@ -156,13 +156,13 @@ def with_links(text: str, page: str, places: Mapping[str, Place]) -> str:
     )
 
 
-def _linked_lines(text: str, page: str, places: Mapping[str, Place]) -> Iterator[str]:
+def _linked_lines(text: str, page: str, places: Mapping[str, SitePlace]) -> Iterator[str]:
     entry = ""
 
     def link(code: re.Match[str]) -> str:
         place = places.get(code["name"] or "")
         is_plain_word = not code["prefix"] and not (code["name"] or "")[:1].isupper()
-        if code["link"] or place is None or is_plain_word or place == Place(page, entry):
+        if code["link"] or place is None or is_plain_word or place == SitePlace(page, entry):
             return code[0]
         return f"[{code[0]}]({relative(place, page)})"
 

@@ -9,7 +9,7 @@ from kinformer.core.keyword_conditions import Needs
 from kinformer.pages.module_docs import first_sentence
 from kinformer.pages.site.entries import entry
 from kinformer.pages.site.kind_pages import page_of_kind, page_of_member, public_names_of
-from kinformer.pages.site.markdown import Place, code_block, prose, relative, table
+from kinformer.pages.site.markdown import SitePlace, code_block, prose, relative, table
 
 PAGE = "reference/members.md"
 HEADINGS = ("member", "paper", "year", "what it changes", "order of cost", "claim")
@@ -45,7 +45,7 @@ def member_pages(facts: Sequence[Mapping[str, Any]], topics: Mapping[str, Sequen
     topics: the topics that each member belongs to, each as its name and its anchor, by "members/NAME".
     """
     by_name = {entry["name"]: entry for entry in facts}
-    rows = [member_row(entry, relative(Place(page_of_member(entry["name"])), PAGE)) for entry in facts]
+    rows = [member_row(entry, relative(SitePlace(page_of_member(entry["name"])), PAGE)) for entry in facts]
     intro = (
         "A member is a complete named model. In the order of cost, L is the number of tokens in a row, and other names "
         "are keywords of the member. `kinformer claim NAME` measures a claim."
@@ -70,9 +70,9 @@ def _facts(facts: Mapping[str, Any] | None, topics: Iterable[tuple[str, str]]) -
         return []
     here = page_of_member(str(facts["name"]))
     claims = [
-        f"[`{claim}`]({relative(Place(page_of_kind('claims'), claim), here)})" for claim in facts.get("claims", ())
+        f"[`{claim}`]({relative(SitePlace(page_of_kind('claims'), claim), here)})" for claim in facts.get("claims", ())
     ]
-    linked_topics = [f"[{topic}]({relative(Place('reference/topics.md', slug), here)})" for topic, slug in topics]
+    linked_topics = [f"[{topic}]({relative(SitePlace('reference/topics.md', slug), here)})" for topic, slug in topics]
     lines = [
         f"- Paper: [{facts['paper']}, {facts['year']}]({facts['url']})"
         if facts["url"]
