@@ -26,6 +26,7 @@ BUDGETS = {  # what the code says, and what `make test` runs in its place
     r"\btimed = .*": "timed = [512]",
     r"\bcounted = .*": "counted = [256]",
     r"\bdraws=\d+": "draws=1",
+    r"list\(prompt\.encode\(\)\), \d+": "list(prompt.encode()), 3",
     r"kf\.check\(PowersOfTwo\(\)\)": 'kf.check(PowersOfTwo(), law=["runs", "pattern"])',
     r"kf\.check\(example\)": 'kf.check(example, law=["runs", "received_attention"])',
     r"kf\.check\(lambda: SquaredReLUAttention\(kf.Causal\(\)\)\)": (
