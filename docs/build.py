@@ -39,6 +39,7 @@ SOURCES, SITE = ROOT / "build" / "docs", ROOT / "site"
 INDEX = "index.md"
 PROJECT = {  # Markdown files outside docs/ that are pages too
     "README.md": "overview.md",
+    "examples/README.md": "notebooks.md",
     "DESIGN.md": "design.md",
     "CONTRIBUTING.md": "contributing.md",
     "bench/README.md": "measurements.md",
