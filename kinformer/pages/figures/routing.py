@@ -91,7 +91,7 @@ def _clusters() -> Diagram:
     )
     draw_token_circle(diagram, [1 + n for n in clusters[0, 0].tolist()])
     for n, (before, after) in enumerate(zip(CENTROIDS, degrees(routing.centroids.mu[0]), strict=True)):
-        draw_direction(diagram, before, 0.35, f"{before} → {after}", n + 1)
+        draw_direction(diagram, before, 0.42, f"{before} → {after}", n + 1)
     return diagram
 
 
