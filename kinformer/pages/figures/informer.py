@@ -62,7 +62,8 @@ def _measures() -> Diagram:
 
 def _halving() -> Diagram:
     layer = Distil(1)
-    nn.init.zeros_(layer.conv.weight), nn.init.zeros_(layer.conv.bias)
+    for parameter in layer.parameters():
+        nn.init.zeros_(parameter)
     nn.init.ones_(layer.conv.weight[:, :, 1:2])  # the convolution copies, so that the pooling is visible
     diagram = Diagram(
         "distilling: each halving keeps the largest of three neighbours",
