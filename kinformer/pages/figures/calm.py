@@ -7,6 +7,7 @@ from torch import nn
 
 import kinformer as kf
 from kinformer.lab.calibrate.learn_then_test import learn_then_test
+from kinformer.nn.exits.threshold import Threshold
 from kinformer.pages.eight_tokens import TOKENS, token_vectors
 from kinformer.pages.pictures.support.diagram import Diagram
 
@@ -14,7 +15,12 @@ DEPTH, THRESHOLD = 4, 0.2
 WORDS = tuple(dict.fromkeys(TOKENS))
 LEFT, STEP = 9, 9  # column of the first token, and columns per token
 SCALE, OUTPUT = 0.8, 8  # threshold before the decay, and tokens of the output
-RISKS = {0.9: 0.02, 0.8: 0.05, 0.7: 0.08, 0.6: 0.04}  # mean loss of the calibration texts by threshold
+RISKS: dict[Threshold, float] = {
+    0.9: 0.02,
+    0.8: 0.05,
+    0.7: 0.08,
+    0.6: 0.04,
+}  # mean loss of the calibration texts by threshold
 TEXTS, DELTA, EPSILON = 1000, 0.1, 0.05
 
 

@@ -57,7 +57,7 @@ def _classifiers() -> Diagram:
     )
     q = ", ".join(f"{p:.2f}" for p in outputs["multinomial"])
     stops = outputs["stops"]
-    panels = (
+    panels: tuple[tuple[str, dict[float, str]], ...] = (
         ("sequence-specific", {0: "q = softmax(W s + b)", 2: "exit, for all tokens"}),
         ("token: multinomial", {1: "q = softmax(W h(1) + b)", 1.5: f"q = {q}", 2: "exit, the largest q"}),
         ("token: geometric-like", {1: f"X(1) = {stops[0]:.2f}: go on", 2: f"X(2) = {stops[1]:.2f}: exit"}),
@@ -71,9 +71,9 @@ def _classifiers() -> Diagram:
             diagram.box(x, y, 9, 3, f"layer {layer}", kind, dashed=kind == 3)
             diagram.arrow((x + 4, y + (4 if layer > 1 else 3.4)), (x + 4, y + 3), dashed=kind == 3)
         diagram.words(x + 3, 14, "dog")
-        for layer, text in decisions.items():
-            y = round(3 + 4 * (DEPTH - layer)) - (layer == 0)
-            diagram.words(x + 10, y, text, bold=layer == 2)
+        for after, text in decisions.items():
+            y = round(3 + 4 * (DEPTH - after)) - (after == 0)
+            diagram.words(x + 10, y, text, bold=after == 2)
     return diagram
 
 

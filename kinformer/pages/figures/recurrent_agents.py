@@ -92,7 +92,7 @@ def _clipping() -> Diagram:
         ]
         diagram.line(*points, kind=kind)
     for value in (1, 0, -1):
-        diagram.words(left - 3, round(middle - high * value / 1.3), f"{value:2d}")
+        diagram.words(left - 2 - (value < 0), round(middle - high * value / 1.3), str(value))
     for ratio in (1 - RATIO, 1 + RATIO):
         diagram.words(left + round(across * ratio) - 1, middle + 1, f"{ratio:g}")
     diagram.words(left + 2 * across + 2, middle, "r")

@@ -22,7 +22,8 @@ def draw() -> Iterator[Diagram]:
 def angles_of_steps() -> list[list[int]]:
     """Return the angle of each token's state before the first step and after each step, in degrees."""
     attention = kf.Attention(kf.QKV(2, 1, bias=False), kf.Softmax(kf.Causal()), aggregation=kf.Concat())
-    attention.projection.qkv.weight.data = torch.cat([SHARPNESS * torch.eye(2), torch.eye(2), torch.eye(2)])
+    for weight in attention.parameters():
+        weight.data = torch.cat([SHARPNESS * torch.eye(2), torch.eye(2), torch.eye(2)])
     block = kf.PostNorm(attention, norm=kf.RMSNorm)
     x = token_vectors()[None]
     states = [x]
