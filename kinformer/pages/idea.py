@@ -101,7 +101,7 @@ def load_idea(path: Path) -> Idea:
         raise ValueError(f"{path.name} does not begin with a table between two lines '+++'")
     table: dict[str, Any] = tomllib.loads(match["table"])
     pieces = HEADING.split(match["text"])
-    sections = {title.strip(): text.strip() for title, text in zip(pieces[1::2], pieces[2::2], strict=True)}
+    sections = {title.strip(): text.strip("\n") for title, text in zip(pieces[1::2], pieces[2::2], strict=True)}
     if tuple(sections) != SECTIONS:
         raise ValueError(f"{path.name} has the sections {tuple(sections)}; write {SECTIONS}")
     lists = {
