@@ -9,7 +9,7 @@ from kinformer.pages.eight_tokens import TOKENS
 from kinformer.pages.pictures.support.diagram import Diagram
 from kinformer.pages.pictures.support.picture_panels import Panel, Picture, numbers
 
-BLOCKS, WIDTH, LEFT = 2, 26, 18  # blocks of the eight tokens; columns of a block, first column of the blocks
+BLOCKS, WIDTH, LEFT = 2, 30, 16  # blocks of the eight tokens; columns of a block, first column of the blocks
 SIZE, COUNT = 4, 3  # positions in a block and blocks of the matrices
 
 
@@ -46,7 +46,7 @@ def _blocks() -> Diagram:
 
 
 def _name(block: int, size: int) -> str:
-    return " ".join(f"{place} {TOKENS[place]}" for place in range(block * size, (block + 1) * size))
+    return ", ".join(f"{place} {TOKENS[place]}" for place in range(block * size, (block + 1) * size))
 
 
 def _matrix(title: str, permutation: tuple[int, ...]) -> Panel:
