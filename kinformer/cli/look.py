@@ -1,4 +1,4 @@
-"""The command `kinformer look`: a page with the attention maps of a model and the loss of each token of a text."""
+"""The command `kinformer look`: a page with attention maps and the loss of each token."""
 
 import json
 import math
@@ -56,7 +56,7 @@ def look(
     token. Models with adaptive depth show the number of steps or layers of each token. Models with a memory or a
     datastore show the keys that each token retrieved. A layer without a map is listed with the reason.
 
-    The page is one file that loads nothing else. A model of another library reads the begin token of its tokenizer
+    The page is one file and needs no network. A model of another library reads the begin token of its tokenizer
     first. With --json the numbers of each head are printed too. In Python, `kf.look(model, text)` returns the maps.
     """
     if (text is None) == (text_file is None):
@@ -103,7 +103,8 @@ def look(
             warn_of_loss(model, [content])
             seen = lab_look.look(model, [*begin_tokens(model, tokenizer, row), *row], cells=cells, on_progress=listen)
         else:
-            seen = _look_at_module(target, model, content, cells)
+            ids = _token_ids(target, model, content) if layers else content
+            seen = lab_look.look(model, ids, cells=cells, on_progress=listen)
     with from_user(OSError, code=FAILED):
         save_look_page(seen, out, f"What {_title(target)} attends to", cells)
     if as_json:
@@ -163,23 +164,23 @@ def _build_own(target: str, device: str | None) -> Any:
     return value.to(on)
 
 
-def _look_at_module(target: str, module: Any, content: bytes, cells: int) -> Any:
-    """Look at any module, which reads each byte of the text as a token id."""
+def _token_ids(target: str, module: Any, content: bytes) -> Any:
+    """Return the bytes of the text as token ids [1, T], after a call that tests whether the module reads them."""
     import torch
 
-    from kinformer.lab import look as lab_look
-    from kinformer.lab.data.batches import device_of
+    from kinformer.core.eval_mode import evaluating
 
-    ids = torch.tensor([list(content)], device=device_of(module) if any(True for _ in module.parameters()) else None)
+    device = next((weight.device for weight in module.parameters()), None)
+    ids = torch.tensor([list(content)], device=device)
     try:
-        return lab_look.look(module, ids, cells=cells)
-    except (ValueError, TypeError):
-        raise
+        with evaluating(module):
+            module(ids)
     except Exception as error:  # of the user's own code
         raise UserError(
             f"{target} cannot read token ids [1, {ids.shape[1]}]: {type(error).__name__}: {error}. In Python, "
             "kf.look(module, tensor) calls it with any tensor"
         ) from error
+    return ids
 
 
 def _title(target: str) -> str:

@@ -52,7 +52,7 @@ def save_look_page(
     """Write a page that shows what a model attends to, and the loss of each token.
 
     Choose it to search many heads by hand: every map can be enlarged, and the page gives the tokens and the weight of
-    each cell. `save_attention_maps` writes a picture for a document. The page is one file that loads nothing else.
+    each cell. `save_attention_maps` writes a picture for a document. The page is one file and needs no network.
 
         kf.save_look_page(kf.look(model, "def main():"), "look.html")
 
@@ -92,7 +92,9 @@ def look_page(seen: AttentionMaps, title: str) -> bytes:
 
 
 def layer_names(seen: AttentionMaps) -> dict[str, str]:
-    """Return a short name for each attention layer, such as "layer 3"; the full name if two layers share one.
+    """Return a short name for each attention layer, such as "layer 3".
+
+    Layers that would share a short name keep their full names.
 
     seen: the maps.
     """
@@ -191,18 +193,19 @@ def _body(
     for number, (name, keys) in enumerate(seen.retrieved.items()):
         yield from _retrieval(number, names.get(name, place_of(name)), keys)
     yield from _unseen(seen, names)
-    yield ZOOM
+    yield from ZOOM
 
 
-ZOOM = """<dialog id="zoom" class="zoom" aria-labelledby="zoom-title">
-<div class="bar"><h2 id="zoom-title"></h2><button type="button" id="zoom-previous">Previous</button>
-<button type="button" id="zoom-next">Next</button><button type="button" id="zoom-close">Close</button></div>
-<p id="zoom-numbers" class="soft"></p>
-<canvas id="zoom-map" width="900" height="900" tabindex="0" role="img"></canvas>
-<p id="zoom-cell" aria-live="polite"></p><p id="zoom-best" class="soft"></p>
-<p class="soft">Rows are queries and columns are keys. A click or the arrow keys choose a cell. Page Up and Page Down
-turn to another map, and Escape closes this one.</p></dialog>
-"""
+ZOOM = (
+    '<dialog id="zoom" class="zoom" aria-labelledby="zoom-title">\n',
+    '<div class="bar"><h2 id="zoom-title"></h2><button type="button" id="zoom-previous">Previous</button>\n',
+    '<button type="button" id="zoom-next">Next</button><button type="button" id="zoom-close">Close</button></div>\n',
+    '<p id="zoom-numbers" class="soft"></p>\n',
+    '<canvas id="zoom-map" width="900" height="900" tabindex="0" role="img"></canvas>\n',
+    '<p id="zoom-cell" aria-live="polite"></p><p id="zoom-best" class="soft"></p>\n',
+    '<p class="soft">Rows are queries and columns are keys. A click or the arrow keys choose a cell. Page Up and ',
+    "Page Down turn to another map, and Escape closes this one.</p></dialog>\n",
+)
 
 
 def _text(seen: AttentionMaps, tints: Sequence[TokenTint]) -> Iterator[str]:
@@ -248,15 +251,17 @@ def _grid(seen: AttentionMaps) -> Iterator[str]:
         else f"A cell is a block of {seen.cell:,} queries and {seen.cell:,} keys. It shows the summed weight of its "
         "keys, as a mean over its queries."
     )
+    yield f"<h2>Attention by layer and head</h2>\n<p>A row of this grid is a layer. {cells}\n"
     yield (
-        "<h2>Attention by layer and head</h2>\n"
-        f"<p>A row of this grid is a layer. In a map, rows are queries and columns are keys. {cells} Stronger "
-        "colour is more weight: the opacity is the square root of the weight.</p>\n"
+        "In a map, rows are queries and columns are keys. Stronger colour is more weight: the opacity is the square "
+        "root of the weight.</p>\n"
+    )
+    yield (
         '<p class="soft">Weights are rounded to 255 steps of their square root, so a weight is off by at most 0.004. '
         "A click, or Enter on a map, enlarges it. The arrow keys move between maps.</p>\n"
-        '<div class="scroll grid" id="grid" role="group" aria-label="Attention maps by layer and head">'
-        "<noscript>The maps need JavaScript.</noscript></div>\n"
     )
+    yield '<div class="scroll grid" id="grid" role="group" aria-label="Attention maps by layer and head">'
+    yield "<noscript>The maps need JavaScript.</noscript></div>\n"
 
 
 HEADINGS = ("layer", "head", "mean distance, tokens", "entropy, bits", "on the first token", f"on the first {SINKS}")
@@ -298,9 +303,9 @@ def _groups(seen: AttentionMaps, groups: Sequence[HeadGroup], names: Mapping[str
     yield (
         "<h2>Heads that do the same</h2>\n"
         "<p>The difference of two heads is the share of weight that they place on different keys, as a mean over "
-        "queries: d(a, b) = 1/T &sum;<sub>i</sub> &frac12; &sum;<sub>j</sub> |a<sub>ij</sub> &minus; "
-        f"b<sub>ij</sub>|. It is measured on the cells of the maps. Two heads of a group differ by at most {MOST:.0%}."
-        "</p>\n"
+        "queries. It is measured on the cells of the maps. Its formula is d(a, b) = 1/T &sum;<sub>i</sub> &frac12; "
+        "&sum;<sub>j</sub> |a<sub>ij</sub> &minus; b<sub>ij</sub>|.</p>\n"
+        f"<p>Two heads of a group differ by at most {MOST:.0%}.</p>\n"
     )
     if not groups:
         yield "<p>There is no such group.</p>\n"

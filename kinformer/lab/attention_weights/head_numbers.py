@@ -1,4 +1,4 @@
-"""HeadNumbers: how far and how evenly each head of a layer attends, and how much to the first tokens."""
+"""HeadNumbers: distance, entropy and weight on the first tokens, for each head of a layer."""
 
 import math
 from typing import NamedTuple
@@ -28,7 +28,9 @@ class HeadNumbers(NamedTuple):
 
 
 class HeadSums:
-    """Sums over queries from which the numbers of each head follow; add the weights of all queries, some at a time.
+    """Sums over queries, which give the numbers of each head.
+
+    Add the weights of all queries, some at a time.
 
     heads: number of heads.
     """

@@ -14,13 +14,13 @@ from kinformer.core.score_matrix import full_mask, scores, softmax, weigh_values
 
 
 class QueryTile(NamedTuple):
-    """Attention weights and outputs of the R queries from position `first` on, merged over all calls of a layer.
+    """Attention weights and outputs of R consecutive queries, merged over all calls of a layer.
 
     first: position of the first query.
     start: position of the first of the K keys; the queries read no other keys.
     weights: weights of the keys. A row sums to 1, or to 0 if its query reads no key.
     y: output of the attention calls.
-    has_values: False where a call reads vectors of another width than the layer's values, so that y is not complete.
+    has_values: False for a query whose y is incomplete, because a call reads vectors of another width than the values.
     """
 
     first: int

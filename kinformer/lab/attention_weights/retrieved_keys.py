@@ -1,4 +1,4 @@
-"""RetrievedKeys: the keys that a model retrieves for each token, from a memory of the text or from a datastore."""
+"""RetrievedKeys: the keys that each token retrieves from a memory or from a datastore."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from kinformer.core.neighbours import Neighbours
 from kinformer.core.request import Request
+from kinformer.core.score_matrix import full_mask
 from kinformer.lab.attention_weights.query_tile import by_query_head, softmax_over_keys
 from kinformer.models.nearest_neighbour_lm import NearestNeighbourLM
 from kinformer.models.spalm import SPALM
@@ -40,7 +41,7 @@ class RetrievedKeys(NamedTuple):
     H is the number of heads that retrieve keys of their own: the heads of a layer, or 1 for a datastore.
 
     places: positions of the keys in the text, or numbers of entries in the datastore, best first; -1 for none.
-    weights: softmax over the k keys; None where the model computes none from the keys alone.
+    weights: softmax over the k keys; None for `SPALM`, whose weights depend on its embeddings too.
     distances: squared L2 distances to the query; None for a memory, which is searched by product.
     share: weight of the retrieved keys in the result, 0 to 1; None if one softmax covers them and other keys.
     texts: text around an entry of the datastore, by number, for the 5 nearest of each token; empty for a memory.
@@ -71,7 +72,9 @@ def keys_from_memory(layer: Attention, calls: Sequence[Request], count: int) -> 
         # [N H 1 ..] for N queries, each of them a row
         batch = len(call.queries.q)
         q_pos = call.queries.pos[:, :1, 0].expand(batch, 1).cpu()[:, 0]
-        k_pos = by_query_head(call.keys.pos, heads).expand(batch, -1, -1).cpu()
+        k_pos = by_query_head(call.keys.pos, heads).expand(batch, -1, -1)
+        # a search of few keys also returns keys that the pattern excludes
+        k_pos = torch.where(full_mask(call)[:, :, 0], k_pos, -1).cpu()  # [N H k]
         softmax = softmax_over_keys(call)[0][:, :, 0].float().cpu()  # [N H k]
         order = softmax.argsort(dim=-1, descending=True, stable=True)
         n, real = order.shape[-1], q_pos >= 0
