@@ -185,7 +185,9 @@ def _token_ids(target: str, module: Any, content: bytes) -> Any:
 
 def _title(target: str) -> str:
     """Return a short name of the model for the title."""
-    return target.rpartition(OWN_FILE)[2] if OWN_FILE in target else target.rstrip("/")
+    if OWN_FILE in target:
+        return target.rpartition(OWN_FILE)[2]
+    return Path(target).stem if target.endswith(".gguf") else target.rstrip("/")
 
 
 def _record(target: str, out: Path, seen: Any) -> dict[str, Any]:

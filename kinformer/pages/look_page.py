@@ -303,8 +303,8 @@ def _groups(seen: AttentionMaps, groups: Sequence[HeadGroup], names: Mapping[str
     yield (
         "<h2>Heads that do the same</h2>\n"
         "<p>The difference of two heads is the share of weight that they place on different keys, as a mean over "
-        "queries. It is measured on the cells of the maps. Its formula is d(a, b) = 1/T &sum;<sub>i</sub> &frac12; "
-        "&sum;<sub>j</sub> |a<sub>ij</sub> &minus; b<sub>ij</sub>|.</p>\n"
+        "queries. It is measured on the cells of the maps. Its formula is "
+        "<code>d(a, b) = 1/T Σ_i ½ Σ_j |a_ij - b_ij|</code>.</p>\n"
         f"<p>Two heads of a group differ by at most {MOST:.0%}.</p>\n"
     )
     if not groups:

@@ -11,7 +11,7 @@ from torch import Tensor
 from kinformer.core.request import Request
 from kinformer.lab.attention_weights.head_numbers import HeadNumbers, HeadSums
 from kinformer.lab.attention_weights.query_tile import by_query_head, query_tile
-from kinformer.lab.attention_weights.sum_blocks import sum_blocks
+from kinformer.lab.attention_weights.sum_blocks import sum_key_blocks
 from kinformer.nn.attention import Attention, extras_by_name
 
 CLOSE = 1e-3  # largest difference by rounding in float32, relative to the largest number of a layer's output
@@ -71,16 +71,19 @@ def layer_attention(
     side = -(-count // cell)
     cells, sums = torch.zeros(heads, side, side), HeadSums(heads)
     wrong = torch.zeros((), dtype=torch.float64)
-    size = max(PAIRS // (heads * count * cell), 1) * cell
+    size = max(PAIRS // (heads * count), 1)
+    rows = torch.arange(count) // cell
     for first in range(0, count, size):
         tile = query_tile(calls, heads, count, output.shape[-1], first, size, cell)
         part = output[:, first : first + tile.y.shape[1]]
         wrong = torch.maximum(wrong, ((tile.y - part).abs().amax(-1) * tile.has_values).max())
-        blocks, row, column = sum_blocks(tile.weights, cell), first // cell, tile.start // cell
-        cells[:, row : row + blocks.shape[1], column : column + blocks.shape[2]] = blocks.float()
+        blocks, start = sum_key_blocks(tile.weights, cell).float(), tile.start // cell
+        cells[..., start : start + blocks.shape[2]].index_add_(1, rows[first : first + size], blocks)
         sums.add(tile.weights, first, tile.start)
     if not bool(wrong <= tolerance(outputs[0]) * output.abs().max()):  # NaN too
         return f"{name} changes the output of its attention calls"
+    if cell > 1:
+        cells /= rows.bincount()[:, None]  # means over the queries of each block
     return LayerAttention(cells, sums.numbers())
 
 

@@ -103,8 +103,8 @@ def _reads_plain_row(call: Request, heads: int, count: int, width: int) -> bool:
 def _plain_tile(call: Request, count: int, first: int, size: int, cell: int) -> QueryTile:
     """Return a tile of a layer with a single call; only the keys that its pattern reaches are computed."""
     back, ahead = call.pattern.reach()
-    start, end = max(first - back, 0), min(first + size + ahead, count)
-    start, end = int(start) // cell * cell, int(end)
+    start = int(min(max(first - back, 0), count - 1)) // cell * cell
+    end = int(max(min(first + size + ahead, count), start + 1))  # at least one key, although the pattern may exclude it
     piece = call.piece(slice(first, first + size), slice(start, end))
     attention, _ = softmax_over_keys(piece)
     y = weigh_values(attention, piece)[0].cpu().double()
