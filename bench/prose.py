@@ -40,6 +40,7 @@ PHRASES = {
     "no ... but, alone": r"\bno \w+ but\b|\b\w+ alone\b|\bnothing else\b",
     "where ... (a condition)": r"\bwhere (?:it|one|none|there|they|nothing|nobody|a|an|the) \b",
 }
+QUESTIONS = ("what ... is", "what, how, of at the start")  # phrases that a question may begin with
 FIRST_LINE_TOO_LONG = "first line too long"
 UNCLEAR_OPENER = "first line begins with no noun or verb"
 LONG_SENTENCE = f"more than {SENTENCE} words"
@@ -78,7 +79,10 @@ class Parameter(NamedTuple):
 def texts_of(path: Path) -> Iterator[Text]:
     """Yield the prose of a Python or Markdown file."""
     if path.suffix == ".md":
-        yield Text(path, 1, path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        table = re.match(r"\+\+\+\n.*?\n\+\+\+\n", text, re.DOTALL)  # of the page of an idea
+        begin = table.end() if table else 0
+        yield Text(path, 1 + text[:begin].count("\n"), text[begin:])
         return
     yield from _docstrings(path, _tree(path))
     yield from _strings(path, _tree(path))
@@ -131,7 +135,7 @@ def findings(text: Text) -> Iterator[Finding]:
         if len(re.findall(r"[A-Za-z][\w'-]*", sentence)) > SENTENCE:
             yield Finding(text.path, text.line + offset, LONG_SENTENCE, sentence)
         for name, pattern in PHRASES.items():
-            if re.search(pattern, sentence.lower()):
+            if re.search(pattern, sentence.lower()) and not (name in QUESTIONS and sentence.rstrip("* ").endswith("?")):
                 yield Finding(text.path, text.line + offset, name, sentence)
 
 

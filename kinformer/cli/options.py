@@ -18,13 +18,14 @@ SETTINGS = (
 LAST_SEED = 2**62  # PyTorch takes 64 bits, and commands add small numbers to the seed
 
 
-def count(help: str, maximum: int = MOST) -> Any:
-    """Return an option that takes an integer from 1 to `maximum`.
+def count(help: str, maximum: int = MOST, minimum: int = 1) -> Any:
+    """Return an option that takes an integer from `minimum` to `maximum`.
 
     help: its help text.
     maximum: the largest value.
+    minimum: the smallest value.
     """
-    return typer.Option(help=help, min=1, callback=_at_most(maximum))
+    return typer.Option(help=help, min=minimum, callback=_at_most(maximum))
 
 
 def _at_most(maximum: int) -> Any:

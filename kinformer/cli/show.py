@@ -30,6 +30,16 @@ def show(
     length: Annotated[
         int | None, count("Number of token positions to draw; default: enough to show the attention pattern.", MOST)
     ] = None,
+    figure: Annotated[bool, flag("figure", "Print only the figures and pictures, without the text.")] = False,
+    query: Annotated[
+        int | None,
+        count(
+            "Position of a query: print the keys that it reads, and the positions that reach it through several "
+            "layers.",
+            MOST - 1,
+            0,
+        ),
+    ] = None,
     cost: Annotated[
         bool,
         flag("cost", "Also measure the time and memory of the part or member at several row lengths, on this machine."),
@@ -54,17 +64,21 @@ def show(
         kinformer show longformer window=8
         # An expression of patterns, also as a picture
         kinformer show 'Causal() & (Band(8) | Strided(8))' --out pattern.png
+        # The figures of an idea as a file, and the keys of one query
+        kinformer show lsh --figure --out lsh.png
+        kinformer show 'Causal() & (Band(8) | Strided(8))' --query 37
         # A topic of the field, all topics, and the kinds of data
         kinformer show sparse
         kinformer show topics
         kinformer show data
 
-    A part is a building block of models, and a member is a named model. The page has the description, the equation and
-    the arguments, and pictures of the keys that each query attends to. Helper classes of the part come last.
+    A part is a building block of models, and a member is a named model. The page explains the idea with a worked
+    example and figures. Then come the arguments and pictures of the keys that each query attends to.
     """
     # imported here, so that --help and early errors do not wait for torch or rich
     from kinformer.cli.support.name_lookup import find_pages, refuse_unknown
     from kinformer.cli.support.page import Topic
+    from kinformer.pages.idea import find_idea
 
     first = next((n for n, word in enumerate(words) if n and _is_keyword(word)), len(words))
     name, keywords = _without_quotes(" ".join(words[:first])), tuple(words[first:])
@@ -75,21 +89,27 @@ def show(
     if out is not None:
         _check(out)
     name = _recipe_name(name)
-    refuse_unknown(name)
+    idea = None if keywords else find_idea(name)
+    if idea is None:
+        refuse_unknown(name)
 
     from kinformer.cli.support.load_model import device_and_autocast
-    from kinformer.cli.support.show_page import print_pages, save_pictures
+    from kinformer.cli.support.show_page import idea_and_pages, print_pages, print_queries, save_pictures
 
     measured_on = device_and_autocast(device, precision) if cost else None
-    pages = find_pages(name, keywords)
+    idea, pages = idea_and_pages(name, idea, find_pages, keywords)
     if isinstance(pages, Topic):
         refuse_useless(ctx, f"on the topic {name!r}", "cost", instead="name one of its parts")
+    if query is not None:
+        refuse_useless(ctx, "with --query", "out", "figure", "cost")
+        print_queries(idea, pages, query, length)
+        return
     try:
-        images = print_pages(pages, length, measured_on)
+        images = print_pages(pages, length, measured_on, idea, is_text=not figure)
     except OverflowError as error:
         raise UserError(f"cannot draw {name!r}: {error}. Give smaller numbers") from error
     if not images:
-        refuse_useless(ctx, f"on {name!r}, which has no picture", "length")
+        refuse_useless(ctx, f"on {name!r}, which has no picture", "length", "figure")
     if out is not None:
         save_pictures(" ".join(words), images, out)
         print(f"\nthe pictures are in {out}")

@@ -172,13 +172,22 @@ def _page_of_module(
         return None
     helpers = [pair for pair in everything if pair not in chosen] if fold(file) == name else []
     members = [subject for _, subject in chosen if has_keywords(subject)]
+    toys = examples[:1] if members and is_member(members[0]) and not keywords else ()
     if members:
         examples = tuple(keyword_builder(subject, keywords) for subject in members)
     elif keywords:
         return None  # only members, tasks and environments have keywords
     elif fold(file) != name:
         examples = tuple(make for make in examples if has_instance(make(), chosen[0][1]))
-    return Page(place, tuple(chosen), _worth_listing(chosen, helpers), examples, form=form, says=first_sentence(module))
+    return Page(
+        place,
+        tuple(chosen),
+        _worth_listing(chosen, helpers),
+        examples,
+        form=form,
+        says=first_sentence(module),
+        toys=toys,
+    )
 
 
 def _worth_listing(

@@ -23,6 +23,7 @@ class Page(NamedTuple):
     public: True for a name that `kinformer` itself exports.
     form: for a kind of data, how --data names it, such as "text=PATH"; "" for other pages.
     says: the first sentence of the file's documentation; "" for a page without a file.
+    toys: functions that build small examples of a member, which are drawn in place of `examples`.
     """
 
     heading: str
@@ -32,6 +33,7 @@ class Page(NamedTuple):
     public: bool = False
     form: str = ""
     says: str = ""
+    toys: tuple[Callable[[], Any], ...] = ()
 
 
 class TopicEntry(NamedTuple):

@@ -4,7 +4,7 @@ import ast
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from shlex import quote
@@ -16,23 +16,31 @@ from rich.console import Console
 from kinformer.cli.support.console import plain_console
 from kinformer.cli.support.docstrings import Doc, arguments, doc, heading
 from kinformer.cli.support.example_lines import cost_lines, example_lines
+from kinformer.cli.support.idea_page import print_idea
 from kinformer.cli.support.module_docs import sentence
 from kinformer.cli.support.name_lookup import page_of
-from kinformer.cli.support.page import Page, Topic, is_member
+from kinformer.cli.support.page import Page, Topic, TopicEntry, is_member
+from kinformer.cli.support.query_keys import query_lines
 from kinformer.cli.support.topic_list import EXAMPLES, NARROW, training_command, width_of
 from kinformer.cli.support.topics import topics_of
 from kinformer.cli.support.typed_parts import expression_page, patterns_in_expression
 from kinformer.core.conversion import Conversion
 from kinformer.core.discover import part_names
 from kinformer.core.pattern import Pattern
+from kinformer.core.patterns.causal import Causal
 from kinformer.lab.data.support.data_readers import form_of
 from kinformer.lab.errors import UserError
+from kinformer.pages.idea import Idea, ideas_of
+from kinformer.pages.idea_figures import idea_figures
 from kinformer.pages.pictures.support import all_pictures as every
+from kinformer.pages.pictures.support.diagram import Diagram
+from kinformer.pages.pictures.support.diagram_terminal import diagram_lines
 from kinformer.pages.pictures.support.matplotlib_picture import save
 from kinformer.pages.pictures.support.picture_panels import Picture
 from kinformer.pages.pictures.support.terminal import lines
 from kinformer.pages.pictures.who_reads import CAPTION, side_by_side
 
+ROWS = 2  # patterns of a page that are drawn with and without Causal()
 MOST, FIRST = 6, 2  # examples of a page to draw; pages of a topic to draw
 TRIALS = {  # commands that try the subject of a page
     "member": "train {name} --data {data} --minutes 1 --out runs/{folder}",
@@ -42,43 +50,130 @@ TRIALS = {  # commands that try the subject of a page
 }
 
 
+def idea_and_pages(
+    name: str,
+    idea: Idea | None,
+    find_pages: Callable[[str, tuple[str, ...]], list[Page] | Topic],
+    keywords: tuple[str, ...],
+) -> tuple[Idea | None, list[Page] | Topic]:
+    """Return the idea and the pages of a name; a member also has the idea that it belongs to.
+
+    name: the name, such as "lsh" or "hashed attention".
+    idea: the idea of this name, or None.
+    find_pages: function that returns the pages of a name.
+    keywords: keywords after the name.
+
+    Errors: UserError for an unknown name.
+    """
+    try:
+        pages = find_pages(name, keywords)
+    except UserError:
+        if idea is None:
+            raise
+        pages = []
+    is_listed = not isinstance(pages, Topic) or bool(pages.commands)
+    if idea is not None and not (pages and is_listed):  # a name of an idea that no part and no topic has
+        entries = [TopicEntry(place, page_of(place).says) for place in idea.places]
+        return idea, Topic(f"members and parts: {idea.title}", "", tuple(entries))
+    if idea is None and not keywords and not isinstance(pages, Topic):
+        members = [page.heading for page in pages if page.heading.startswith("members/")]
+        idea = next((idea for member in members for idea in ideas_of(member)), None)
+    return idea, pages
+
+
 def print_pages(
-    pages: list[Page] | Topic, length: int | None, cost: tuple[torch.device, AbstractContextManager[Any]] | None
-) -> list[Picture]:
+    pages: list[Page] | Topic,
+    length: int | None,
+    cost: tuple[torch.device, AbstractContextManager[Any]] | None,
+    idea: Idea | None = None,
+    *,
+    is_text: bool = True,
+) -> list[Picture | Diagram]:
     """Print the pages of a name, or a topic, for `kinformer show`, and return their pictures.
 
     pages: the pages, or the topic (a word of the field with the files that belong to it).
     length: number of positions to draw; chosen for each picture if None.
     cost: device and autocast context on which the time and memory of each page's example are measured and printed; None
         for no measurement.
+    idea: the idea to explain before the pages; None for no idea.
+    is_text: False prints only figures and pictures. An idea then stands for its parts, whose pictures are left out.
     """
     console = plain_console(soft_wrap=True)
+    images: list[Picture | Diagram] = []
+    if idea is not None:
+        images += idea_figures(idea, length)
+        if not is_text:
+            return _printed(images, console)
+        print_idea(idea, images, console, _printed)
+        console.print()
     if isinstance(pages, Topic):
-        write_topic(pages, console)
-        return _printed(topic_pictures(pages, length), console)
-    images: list[Picture] = []
+        if is_text:
+            write_topic(pages, console)
+        return [*images, *_printed(topic_pictures(pages, length) if pages.says else [], console)]
     for n, page in enumerate(pages):
-        console.print() if n else None
-        write(page, console)
-        for row, line in enumerate(example_lines(page, length)):
-            console.print(f"\n  {line}" if row == 0 else f"  {line}")
-        images += _printed(pictures(page, length), console)
+        console.print() if n and is_text else None
+        if is_text:
+            write(page, console)
+            for row, line in enumerate(example_lines(page, length)):
+                console.print(f"\n  {line}" if row == 0 else f"  {line}")
+        drawn = pictures(page, length)
+        if drawn and is_text and (call := _drawn_call(page)):
+            console.print()
+            for line in textwrap.wrap(
+                f"  drawn with small numbers: {call}", width_of(console), subsequent_indent="    "
+            ):
+                console.print(line)
+        images += _printed(drawn, console)
         for line in () if cost is None else cost_lines(page, *cost):
             console.print(line)
-        write_helpers(page, console)
+        if is_text:
+            write_helpers(page, console)
     return images
 
 
-def _printed(pictures: list[Picture], console: Console) -> list[Picture]:
-    """Print pictures and return them."""
+def print_queries(idea: Idea | None, pages: list[Page] | Topic, query: int, length: int | None) -> None:
+    """Print the keys that one query reads under the pattern of each page, and the positions that reach it.
+
+    idea: the idea of the name, whose pattern is used if no page has one; None for no idea.
+    pages: the pages, or the topic.
+    query: position of the query.
+    length: number of positions; None chooses it.
+
+    Errors: UserError for a query outside the row, and for a subject without a pattern.
+    """
+    console = plain_console(soft_wrap=True)
+    makes = [] if isinstance(pages, Topic) else [page.examples[0] for page in pages if page.examples][:1]
+    text = pages.draws if isinstance(pages, Topic) else ""
+    if not makes and (expression := text or (idea.pattern if idea else "")):
+        makes = [expression_page(expression).examples[0]]
+    if not makes:
+        raise UserError("--query needs a pattern or a member, and this page has none. Name one, such as longformer")
+    for line in query_lines(_make_seeded(makes[0]), query, length):
+        console.print(line)
+
+
+def _printed(pictures: Sequence[Picture | Diagram], console: Console) -> list[Picture | Diagram]:
+    """Print pictures and diagrams, and return them."""
     for picture in pictures:
         console.print()
-        for line in lines(picture, width_of(console)):
+        width = width_of(console)
+        for line in diagram_lines(picture, width) if isinstance(picture, Diagram) else lines(picture, width):
             console.print(line)
-    return pictures
+    return list(pictures)
 
 
-def save_pictures(title: str, images: list[Picture], out: Path) -> None:
+def _drawn_call(page: Page) -> str:
+    """Return the call of the member that the pictures of a page show, if they show it at toy sizes."""
+    if not page.toys:
+        return ""
+    record = getattr(_make_seeded(page.toys[0]), "member", None)
+    if record is None:
+        return ""
+    changed = {key: value for key, value in record.keywords.items() if value != record.defaults.get(key)}
+    return f"{record.name}({', '.join(f'{key}={value!r}' for key, value in changed.items())})"
+
+
+def save_pictures(title: str, images: Sequence[Picture | Diagram], out: Path) -> None:
     """Write the pictures of `kinformer show` into a file.
 
     title: the name that was shown; the picture has it as heading, and the message names it.
@@ -164,11 +259,15 @@ def pictures(page: Page, length: int | None) -> list[Picture]:
         returned.
     length: number of positions to draw; chosen for each picture if None.
     """
-    examples = [_make_seeded(make) for make in page.examples[:MOST]]
+    examples = [_make_seeded(make) for make in (page.toys or page.examples)[:MOST]]
     patterns = [example() if inspect.isclass(example) else example for example in examples]
-    if len(patterns) > 1 and all(isinstance(example, Pattern) for example in patterns):
-        together = side_by_side([example for example in patterns if isinstance(example, Pattern)], length)
-        return [together, *every.pictures(patterns[0], length, but="who_reads")]
+    only_patterns = [example for example in patterns if isinstance(example, Pattern)]
+    if page.main and len(only_patterns) == len(patterns):
+        first = only_patterns[:ROWS]
+        with_causal = [pattern for example in first for pattern in _as_in_models(example)]
+        together = with_causal if len(with_causal) > len(first) else only_patterns
+        if len(together) > 1:
+            return [side_by_side(together, length), *every.pictures(together[0], length, but="who_reads")]
     images: list[Picture] = []
     for example in patterns:
         captions = {picture.caption for picture in images}  # pictures of this kind exist from another example
@@ -198,6 +297,11 @@ def topic_pictures(topic: Topic, length: int | None) -> list[Picture]:
         for item in pictures(page, length)[:1]
         if not _is_dense(item)
     ]
+
+
+def _as_in_models(pattern: Pattern) -> list[Pattern]:
+    """Return a pattern, and the pattern as a decoder uses it if it contains later keys."""
+    return [pattern, Causal() & pattern] if pattern.reach()[1] > 0 else [pattern]
 
 
 def _is_dense(picture: Picture) -> bool:

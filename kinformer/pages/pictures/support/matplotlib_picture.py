@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 from textwrap import fill
+from typing import Any
 
 import matplotlib
 
@@ -14,6 +15,9 @@ from matplotlib import colors, pyplot  # noqa: E402
 from matplotlib.patches import Patch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
+from kinformer.pages.pictures.support.diagram import Diagram  # noqa: E402
+from kinformer.pages.pictures.support.diagram_matplotlib import HIGH, WIDE, draw_diagram  # noqa: E402
+from kinformer.pages.pictures.support.diagram_svg import kind_colour  # noqa: E402
 from kinformer.pages.pictures.support.picture_panels import Panel, Picture, kinds_in  # noqa: E402
 from kinformer.pages.save_figure import save_figure  # noqa: E402
 
@@ -22,28 +26,52 @@ LEGEND = 0.4  # inches of a legend
 DARK_BLUE = "#1f3b70"
 
 
-def save(title: str, pictures: Sequence[Picture], path: Path) -> None:
-    """Write pictures into one image file, one below the other, with their panels side by side.
+def save(title: str, pictures: Sequence[Picture | Diagram], path: Path) -> None:
+    """Write pictures and diagrams into one image file, one below the other.
 
     title: text above all pictures.
-    pictures: the pictures.
+    pictures: the pictures and diagrams.
     path: the file to write; its ending sets the format.
     """
-    rows = [
-        (picture, picture.panels[n : n + ACROSS]) for picture in pictures for n in range(0, len(picture.panels), ACROSS)
-    ]
-    heights = [_height(panels) + LEGEND * bool(picture.kinds) for picture, panels in rows]
-    width = max(6.4, max(SIZE * sum(_shares(panels)) for _, panels in rows) + 0.6)
+    rows: list[tuple[Picture | Diagram, Sequence[Panel]]] = []
+    for picture in pictures:
+        if isinstance(picture, Diagram):
+            rows.append((picture, ()))
+        else:
+            rows += [(picture, picture.panels[n : n + ACROSS]) for n in range(0, len(picture.panels), ACROSS)]
+    heights = [_height_of_row(picture, panels) + LEGEND * bool(picture.kinds) for picture, panels in rows]
+    width = max(6.4, *(_width_of_row(picture, panels) + 0.6 for picture, panels in rows))
     figure = pyplot.figure(figsize=(width, sum(heights) + 0.5), layout="constrained")
     figure.suptitle(title, fontsize=13, fontweight="bold")
     parts = figure.subfigures(len(rows), 1, height_ratios=heights, squeeze=False)[:, 0]
     begun: set[int] = set()
     for part, (picture, panels) in zip(parts, rows, strict=True):
+        if isinstance(picture, Diagram):
+            _draw_one_diagram(part, picture, width)
+            continue
         first, last = id(picture) not in begun, panels[-1] is picture.panels[-1]
         begun.add(id(picture))
         _draw(part, picture, panels, width, first, last)
     save_figure(figure, path, 150)
     pyplot.close(figure)
+
+
+def _draw_one_diagram(part: Any, diagram: Diagram, width: float) -> None:
+    letters = int(width * 12.5)
+    note = f"\n{fill(diagram.note, int(letters * 1.15))}" if diagram.note else ""
+    part.suptitle(fill(diagram.caption, letters) + note, fontsize=9)
+    draw_diagram(part.subplots(), diagram)
+    if diagram.kinds:
+        patches = [Patch(color=kind_colour(n + 1), label=name) for n, name in enumerate(diagram.kinds)]
+        part.legend(handles=patches, loc="outside lower center", ncols=min(4, len(patches)), fontsize=8)
+
+
+def _height_of_row(picture: Picture | Diagram, panels: Sequence[Panel]) -> float:
+    return picture.height * HIGH + 0.7 if isinstance(picture, Diagram) else _height(panels)
+
+
+def _width_of_row(picture: Picture | Diagram, panels: Sequence[Panel]) -> float:
+    return picture.width * WIDE if isinstance(picture, Diagram) else SIZE * sum(_shares(panels))
 
 
 def palette(kinds: int) -> list[str]:

@@ -14,6 +14,7 @@ LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 STYLES = ("bright_blue", "dark_orange", "green3", "magenta", "cyan", "yellow3", "red3", "grey62")
 EDGES, HALF = (0.2, 0.5, 0.95), 0.5  # filled shares from which a cell is drawn darker
 NOTHING, GAP, EVERY = " ·", "   ", 4
+NAMED = 40  # most rows that all have their name
 
 
 def lines(picture: Picture, width: int) -> Iterator[Text]:
@@ -82,7 +83,7 @@ def _block(panel: Panel, kinds: int) -> Iterator[Text]:
     for line in textwrap.wrap(panel.title, 2 * across) if panel.title else ():
         yield Text(" " * margin + line, style="italic")
     yield Text(" " * margin + _scale(panel.columns), style="dim")
-    every = 1 if len(panel.rows) <= 12 or not all(name.isdigit() for name in panel.rows) else EVERY
+    every = 1 if len(panel.rows) <= NAMED or not all(name.isdigit() for name in panel.rows) else EVERY
     for n, (kind, level) in enumerate(zip(panel.kind.tolist(), panel.level.tolist(), strict=True)):
         name = panel.rows[n] if n < len(panel.rows) and n % every == 0 else ""
         row = Text(f"{name:>{margin - 1}} ")
@@ -94,8 +95,9 @@ def _block(panel: Panel, kinds: int) -> Iterator[Text]:
 
 
 def _scale(names: Sequence[str]) -> str:
-    """Return a line with the names of every fourth column, or of fewer columns if the names are long."""
-    line, every = "", EVERY * max(1, -(-max((len(name) + 1 for name in names), default=1) // (2 * EVERY)))
+    """Return a line with the names of every second column, or of fewer columns if the names are long."""
+    longest = max((len(name) + 1 for name in names), default=1)
+    line, every = "", 2 if longest <= EVERY and len(names) <= NAMED else EVERY * -(-longest // (2 * EVERY))
     for n, name in enumerate(names):
         if n % every == 0:
             line = line.ljust(2 * n) + name

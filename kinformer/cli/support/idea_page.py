@@ -1,0 +1,72 @@
+"""Pages of ideas in a terminal: text, figures, costs, and links to other ideas."""
+
+import io
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from shlex import quote
+from typing import Any
+
+from rich.console import Console
+from rich.markdown import Markdown
+
+from kinformer.cli.support.topic_list import width_of
+from kinformer.pages.idea import LENGTHS, SECTIONS, Idea, after, all_ideas, compared
+from kinformer.pages.pictures.support.diagram import Diagram
+from kinformer.pages.pictures.support.picture_panels import Picture
+
+Print = Callable[[Sequence[Picture | Diagram], Console], Any]
+LAST = ("Sources", "Answers")  # sections after all others, so that the answers do not stand beside their questions
+
+
+def print_idea(idea: Idea, figures: Sequence[Picture | Diagram], console: Console, print_figures: Print) -> None:
+    """Print the page of an idea, with its figures in the section "Picture".
+
+    idea: the idea.
+    figures: its figures.
+    console: the console to print on.
+    print_figures: function that prints figures.
+    """
+    console.print(idea.title, style="bold")
+    for title in (*(title for title in SECTIONS if title not in LAST), *LAST):
+        console.print(f"\n{title}", style="bold underline")
+        _print_text(idea.sections[title], console)
+        if title == "Picture":
+            print_figures(figures, console)
+        if title == "Cost":
+            for line in cost_lines(idea, width_of(console)):
+                console.print(line)
+    console.print()
+    for words, names in (("read before", idea.before), ("builds on it", after(idea)), ("compare", compared(idea))):
+        known = [name for name in names if name in all_ideas()]
+        if known:
+            console.print(f"{words}: " + ", ".join(f"kinformer show {quote(name)}" for name in known))
+    for command in idea.commands:
+        console.print(f"try: {command}")
+
+
+def cost_lines(idea: Idea, width: int) -> Iterator[str]:
+    """Yield the lines of the cost table of an idea.
+
+    idea: the idea.
+    width: most characters in a line.
+    """
+    cost = idea.cost
+    rows = [("tokens", [float(length) for length in LENGTHS]), ("this", []), ("softmax", [])]
+    for _, this, softmax in cost.values():
+        rows[1][1].append(this)
+        rows[2][1].append(softmax)
+    yield ""
+    yield from textwrap.wrap(f"{cost.unit}: {cost.where}", width)
+    for name, values in rows:
+        yield f"  {name:<9}" + "".join(f"{value:>14,.0f}" for value in values)
+    yield from textwrap.wrap(f"layers until all positions connect: {cost.layers}", width)
+
+
+def _print_text(text: str, console: Console) -> None:
+    """Print Markdown without spaces at the ends of lines."""
+    width = width_of(console)
+    kind = console.color_system if console.is_terminal else None
+    drawn = Console(file=io.StringIO(), width=width, force_terminal=console.is_terminal, color_system=kind)  # type: ignore[arg-type]
+    drawn.print(Markdown(text, code_theme="ansi_dark"))
+    for line in drawn.file.getvalue().rstrip("\n").split("\n"):  # type: ignore[attr-defined]
+        console.out(line.rstrip(), highlight=False)

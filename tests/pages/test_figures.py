@@ -1,0 +1,61 @@
+"""Laws of the figures: they draw, fit into a terminal, and no text covers another or leaves its drawing."""
+
+import importlib
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from kinformer.pages import figures
+from kinformer.pages.idea import all_ideas
+from kinformer.pages.pictures.support.diagram import Diagram, Frame, texts
+from kinformer.pages.pictures.support.diagram_svg import diagram_svg
+from kinformer.pages.pictures.support.diagram_terminal import diagram_lines
+from kinformer.pages.pictures.support.matplotlib_picture import save
+from kinformer.pages.pictures.support.terminal import lines
+
+WIDTH = 100
+NAMES = sorted(path.stem for path in Path(figures.__file__).parent.glob("*.py") if path.stem != "__init__")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_figure_fits_and_its_texts_are_readable(name: str) -> None:
+    drawn = list(importlib.import_module(f"kinformer.pages.figures.{name}").draw())
+    assert drawn
+    for figure in drawn:
+        assert figure.caption
+        if not isinstance(figure, Diagram):
+            shown = [line.plain for line in lines(figure, WIDTH)]
+            assert max(map(len, shown)) <= WIDTH
+            continue
+        assert figure.width <= WIDTH
+        places: dict[tuple[int, int], str] = {}
+        for words in texts(figure):
+            assert words.x >= 0, words
+            assert words.y >= 0, words
+            assert not {(words.x + n, words.y) for n in range(len(words.text))} & places.keys(), words
+            places |= {(words.x + n, words.y): words.text for n in range(len(words.text))}
+        for box in figure.shapes:
+            if isinstance(box, Frame):
+                assert box.height != 2, "a frame and its text need 3 lines"
+                inside = box.text.split("\n")
+                assert max(map(len, inside)) <= box.width - 2, box
+                assert len(inside) <= max(1, box.height - 2), box
+        shown = [line.plain for line in diagram_lines(figure, WIDTH)]
+        for words in texts(figure):
+            assert any(words.text.strip() in line for line in shown), words
+        svg = ElementTree.fromstring(diagram_svg(figure))
+        assert svg.get("aria-label") == figure.caption
+
+
+def test_every_figure_belongs_to_a_page() -> None:
+    used = {figure for idea in all_ideas().values() for figure in idea.figures}
+    assert set(NAMES) == used
+
+
+def test_diagrams_and_pictures_go_into_one_file(tmp_path: Path) -> None:
+    drawn = list(importlib.import_module("kinformer.pages.figures.lsh").draw())
+    for kind in ("png", "svg"):
+        path = tmp_path / f"figure.{kind}"
+        save("LSH", drawn, path)
+        assert path.stat().st_size > 1000
