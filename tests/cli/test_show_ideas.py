@@ -78,7 +78,7 @@ def test_the_layers_of_a_member_are_read_from_above() -> None:
     first, reads, further, never = query_lines(model, 20, None)
     assert "2 layers" in first
     assert _positions(reads) == [17, 18, 19, 20]
-    assert further.startswith("  after 2 layers 1 further positions")
+    assert further.startswith("  after 2 layers 1 further position reaches")
     assert _positions(further) == [16]
     assert _positions(never) == list(range(16))
 

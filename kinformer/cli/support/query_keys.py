@@ -112,7 +112,8 @@ def _reached(masks: Sequence[Bool[Tensor, "T T"]], query: int, word: str) -> Ite
         if count == 1:
             yield f"  reads {len(further)} keys: {position_ranges(further)}"
         elif further:
-            yield f"  after {count} layers {len(further)} further positions reach it: {position_ranges(further)}"
+            words = "position reaches" if len(further) == 1 else "positions reach"
+            yield f"  after {count} layers {len(further)} further {words} it: {position_ranges(further)}"
         if torch.equal(now | known, known | before) and count > 1:
             break
         before, known = now | before, now | known
