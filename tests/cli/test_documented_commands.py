@@ -49,6 +49,7 @@ WHOLE = {
     "classify",
     "export",
     "score",
+    "look",
 }
 BEGUN = {"compare", "claim", "check", "calibrate", "knn-lm", "tour"}
 SEARCHES = ("kinformer.lab.claims.bigbird_paths.paths", "kinformer.cli.support.comparison.match_parameters")

@@ -61,7 +61,8 @@ def idea_and_pages(
     if idea is not None and not (pages and is_listed):  # a name of an idea that no part and no topic has
         entries = [TopicEntry(place, page_of(place).says) for place in idea.places]
         return idea, Topic(f"members and parts: {idea.title}", "", tuple(entries))
-    if idea is None and not keywords and not isinstance(pages, Topic):
+    has_keywords = bool(keywords) or "(" in name  # "gpt depth=2" and "gpt(depth=2)" have the same page
+    if idea is None and not has_keywords and not isinstance(pages, Topic):
         members = [page.heading for page in pages if page.heading.startswith("members/")]
         idea = next((idea for member in members for idea in ideas_of(member)), None)
     return idea, pages
