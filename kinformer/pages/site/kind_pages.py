@@ -15,7 +15,7 @@ from kinformer.pages.module_docs import defined_in, first_sentence, public_parts
 from kinformer.pages.site.entries import declared_examples, description, entry
 from kinformer.pages.pictures.who_reads import pictures
 from kinformer.pages.site.figures import figure
-from kinformer.pages.site.markdown import SitePlace, anchor, code_block, prose, table
+from kinformer.pages.site.markdown import SitePlace, anchor, code_block, prose, relative, table
 
 PARTS = {  # the kinds of parts, in the order of the documentation, each with its title
     "patterns": "Patterns",
@@ -65,6 +65,17 @@ def page_of_member(file: str) -> str:
     file: the name of its file, such as "gpt".
     """
     return f"reference/members/{file}.md"
+
+
+def link_to_file(place: str, page: str) -> str:
+    """Return a link to a part's file for a page; a file that the reference does not explain is no link.
+
+    place: kind and name of the file, such as "patterns/band" or "train/fit".
+    page: the path of the page.
+    """
+    if place.partition("/")[0] not in (*PARTS, *FILES, "members"):
+        return f"`{place}`"
+    return f"[`{place}`]({relative(place_of_file(place), page)})"
 
 
 def public_names_of(module: types.ModuleType) -> list[str]:

@@ -6,8 +6,10 @@ from typing import Any
 import kinformer
 from kinformer.core.discover import modules
 from kinformer.core.keyword_conditions import Needs
+from kinformer.pages.idea import ideas_of
 from kinformer.pages.module_docs import first_sentence
 from kinformer.pages.site.entries import entry
+from kinformer.pages.site.idea_pages import page_of_idea
 from kinformer.pages.site.kind_pages import page_of_kind, page_of_member, public_names_of
 from kinformer.pages.site.markdown import SitePlace, code_block, prose, relative, table
 
@@ -73,7 +75,12 @@ def _facts(facts: Mapping[str, Any] | None, topics: Iterable[tuple[str, str]]) -
         f"[`{claim}`]({relative(SitePlace(page_of_kind('claims'), claim), here)})" for claim in facts.get("claims", ())
     ]
     linked_topics = [f"[{topic}]({relative(SitePlace('reference/topics.md', slug), here)})" for topic, slug in topics]
+    ideas = [
+        f"[{prose(idea.title)}]({relative(SitePlace(page_of_idea(idea.name)), here)})"
+        for idea in ideas_of(f"members/{facts['name']}")
+    ]
     lines = [
+        f"- Ideas: {', '.join(ideas)}" if ideas else "",
         f"- Paper: [{facts['paper']}, {facts['year']}]({facts['url']})"
         if facts["url"]
         else f"- Paper: {facts['paper']}",

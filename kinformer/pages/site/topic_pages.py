@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from kinformer.pages.site.kind_pages import place_of_file
-from kinformer.pages.site.markdown import anchor, code_block, prose, relative, table
+from kinformer.pages.site.kind_pages import link_to_file
+from kinformer.pages.site.markdown import anchor, code_block, prose, table
 
 TOPICS, PAPERS = "reference/topics.md", "reference/papers.md"
 
@@ -47,7 +47,7 @@ def topic_page(topics: Mapping[str, TopicEntryText]) -> str:
                 continue
             blocks += [f"### {name}", prose(topic.says)]
             if topic.places:
-                blocks.append(f"Parts and members: {', '.join(_link(place, TOPICS) for place in topic.places)}.")
+                blocks.append(f"Parts and members: {', '.join(link_to_file(place, TOPICS) for place in topic.places)}.")
             if topic.also:
                 blocks.append(f"Other words: {prose(', '.join(topic.also))}.")
             if topic.commands:
@@ -77,10 +77,6 @@ def paper_page(papers: Sequence[Any]) -> str:
         cited = paper.citation
         name = f"[{prose(cited.authors)}]({cited.url})" if cited.url else prose(cited.authors)
         places = [*(f"members/{member}" for member in paper.members), *paper.parts]
-        rows.append((str(cited.year), name, ", ".join(_link(place, PAPERS) for place in places)))
+        rows.append((str(cited.year), name, ", ".join(link_to_file(place, PAPERS) for place in places)))
     intro = "Every paper that a member or a part comes from. `kinformer list papers` prints the same list."
     return f"# Papers\n\n{intro}\n\n{table(('year', 'paper', 'members and parts'), rows)}\n"
-
-
-def _link(place: str, page: str) -> str:
-    return f"[`{place}`]({relative(place_of_file(place), page)})"
