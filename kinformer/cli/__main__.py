@@ -16,6 +16,7 @@ from typer.main import get_command
 
 from kinformer import __version__
 from kinformer.cli.advise import advise
+from kinformer.cli.atlas import atlas
 from kinformer.cli.calibrate import calibrate
 from kinformer.cli.check import check
 from kinformer.cli.claim import claim
@@ -54,7 +55,7 @@ GROUPS = {"datastore"}  # names of groups, which are followed by one of their co
 SPIN_COUNT = "1000"
 CLOSE = 0.8  # difflib's ratio from which an unknown option counts as a typing error
 COMMANDS_BY_PURPOSE: dict[str, tuple[Callable[..., Any] | typer.Typer, ...]] = {
-    "Learn and test": (tour, list_parts, show, claim, check),
+    "Learn and test": (tour, atlas, list_parts, show, claim, check),
     "Choose, train and compare": (advise, cost, train, compare, evaluate),
     "Use a trained model": (
         *(calibrate, look, generate, read, score, fill, classify, forecast, play),
