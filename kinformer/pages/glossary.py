@@ -2,6 +2,7 @@
 
 import functools
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,8 +26,11 @@ def all_terms() -> dict[str, Term]:
     return dict(sorted(terms.items(), key=lambda pair: pair[0].lower()))
 
 
-def glossary_page() -> str:
-    """Return the glossary as a page in Markdown, with a heading for each letter and each term."""
+def glossary_page(link: Callable[[str], str] = "`{}`".format) -> str:
+    """Return the glossary as a page in Markdown, with a heading for each letter and each term.
+
+    link: function that returns the Markdown of a place such as "patterns/tokens"; its name by default.
+    """
     intro = (
         "Terms of this documentation, with one sentence each. `kinformer show words` prints them. "
         "`kinformer show NAME` explains the parts that stand after a term."
@@ -39,5 +43,5 @@ def glossary_page() -> str:
             blocks.append(f"## {letter}")
         blocks += [f"### {name}", term.says]
         if term.see:
-            blocks.append(f"See {', '.join(f'`{place}`' for place in term.see)}.")
+            blocks.append(f"See {', '.join(map(link, term.see))}.")
     return "\n\n".join(blocks) + "\n"

@@ -12,8 +12,8 @@ from kinformer.core.module_import import PACKAGE
 from kinformer.core.pattern import Pattern
 from kinformer.core.public_names import CONTRACTS
 from kinformer.pages.module_docs import defined_in, first_sentence, public_parts, sentence
-from kinformer.pages.site.entries import declared_examples, description, entry
 from kinformer.pages.pictures.who_reads import pictures
+from kinformer.pages.site.entries import declared_examples, description, entry
 from kinformer.pages.site.figures import figure
 from kinformer.pages.site.markdown import SitePlace, anchor, code_block, prose, relative, table
 

@@ -5,7 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 CODE = re.compile(r"(?<!`)(`+)(?!`)(?P<code>.+?)(?<!`)\1(?!`)", re.DOTALL)
-SPECIAL = re.compile(r"[\\*~$]|<(?=[\w/!?])|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|\](?=\()")  # characters that Markdown would not print
+SPECIAL = re.compile(
+    r"[\\*~$]|<(?=[\w/!?])|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|\](?=\()"
+)  # characters that Markdown would not print
 BLOCK = re.compile(r"^(?:(?=[-+=>#])|(\d+)(?=[.)]))")  # a heading, a list, a quotation or a line
 ADDRESS = re.compile(r"arXiv:(?P<arxiv>\d{4}\.\d{4,5})|doi:(?P<doi>10\.[^\s,;)]*\w)|(?P<url>https?://[^\s,;)]*[\w/])")
 LINK = r"(?P<link>!?\[(?:[^\[\]]|\[[^\]]*\])*\]\([^)]*\))"
