@@ -40,7 +40,8 @@ def _clusters(grouping: HammingKMeans) -> Diagram:
     diagram = Diagram(
         "clusters of the eight queries, and the mean query of each cluster",
         kinds=tuple(f"cluster {n}" for n in range(CLUSTERS)),
-        note=f"The circle is the length of the queries, {LENGTH:g}. An arrow is a mean query, with its length.",
+        note=f"The circle is the length of the queries, {LENGTH:g}. An arrow is a mean query, with its length. "
+        "Labels end with the cluster.",
     )
     draw_token_circle(diagram, [1 + n for n in cluster.tolist()])
     for n, (angle, length) in enumerate(zip(degrees(means), means.norm(dim=1).tolist(), strict=True)):

@@ -29,7 +29,7 @@ def draw() -> Iterator[Diagram | Picture]:
 
 
 def draw_token_circle(diagram: Diagram, kinds: Sequence[int]) -> None:
-    """Draw the eight tokens on a circle around (X, Y), each at its angle, with the number of its cluster (c0, c1, ..).
+    """Draw the eight tokens on a circle around (X, Y), each at its angle, with its cluster (c0, c1, ..).
 
     diagram: the diagram to draw in.
     kinds: number of the kind of each token, which sets its colour: 1 for cluster 0.
@@ -87,8 +87,8 @@ def _clusters() -> Diagram:
     diagram = Diagram(
         "clusters of the eight tokens: each token belongs to its nearest centroid",
         kinds=KINDS,
-        note="A label of a token ends with its cluster (c). An arrow is a centroid, with its angle before and after one training step "
-        f"with decay {DECAY}.",
+        note="The label of a token ends with its cluster. An arrow is a centroid, with its angle before and after one "
+        f"training step with decay {DECAY}.",
     )
     draw_token_circle(diagram, [1 + n for n in clusters[0, 0].tolist()])
     for n, (before, after) in enumerate(zip(CENTROIDS, degrees(routing.centroids.mu[0]), strict=True)):
@@ -102,7 +102,7 @@ def _equal_sizes() -> Diagram:
     diagram = Diagram(
         f"the paper's form: each centroid takes the {TAKEN} tokens most similar to it",
         kinds=KINDS,
-        note="Of the first 5 tokens, the (4) is in clusters 0 and 2. Of all 8, it is in cluster 0 only, because too (7) "
+        note="Among the first 5 tokens, the (4) is in clusters 0 and 2. Among all 8 it is in cluster 0 only: too (7) "
         "takes its place in cluster 2.",
     )
     x = 26
@@ -132,7 +132,7 @@ def _patterns() -> Picture:
         "two patterns that depend on positions, and routing, which depends on content",
         ("read by position", *KINDS),
         tuple(panels),
-        note="The eight tokens twice, with the clusters 0 0 1 2 0 0 1 2. A row is a query and reads the filled columns.",
+        note="The eight tokens twice, with clusters 0 0 1 2 0 0 1 2. A row is a query and reads the filled columns.",
     )
 
 
