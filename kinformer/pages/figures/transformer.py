@@ -38,9 +38,7 @@ def draw() -> Iterator[Diagram]:
     yield _architecture()
     yield _norms()
     yield draw_tree(
-        "parts that later work changes (after Lin et al., 2021, arXiv:2106.04554), and members of this package",
-        "Transformer",
-        BRANCHES,
+        "later changes (after Lin et al., 2021, arXiv:2106.04554), and members of this package", "Transformer", BRANCHES
     )
 
 
