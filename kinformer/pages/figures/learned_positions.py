@@ -9,7 +9,7 @@ from kinformer.pages.eight_tokens import TOKENS
 from kinformer.pages.pictures.support.diagram import Diagram
 
 LENGTH, TRAINED = 8, 6  # rows of the table, and tokens of a training row
-LEFT, STEP, BOX = 12, 10, 9
+LEFT, STEP, BOX = 10, 10, 9
 
 
 def draw() -> Iterator[Diagram]:
