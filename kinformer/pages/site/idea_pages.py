@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from kinformer.pages.idea import LENGTHS, SECTIONS, Idea, after, all_ideas, compared
 from kinformer.pages.idea_figures import idea_figures
-from kinformer.pages.site.figures import figure
+from kinformer.pages.pictures.support.figure_html import figure_html
 from kinformer.pages.site.kind_pages import link_to_file
 from kinformer.pages.site.markdown import SitePlace, code_block, prose, relative, table, with_addresses
 
@@ -42,7 +42,7 @@ def idea_page(idea: Idea) -> str:
         text = idea.sections[title]
         blocks += [f"## {title}", with_addresses(text) if title == "Sources" else text]
         if title == "Picture":
-            blocks += map(figure, idea_figures(idea))
+            blocks += map(figure_html, idea_figures(idea))
         if title == "Cost":
             blocks.append(_cost_table(idea))
     places = ", ".join(link_to_file(place, here) for place in idea.places)
