@@ -39,8 +39,8 @@ def _conveyor() -> Diagram:
         note="At the end of a segment its inputs move to the memory without gradient. Those that leave the memory "
         "become one slot. The oldest slot is dropped.",
     )
-    for x, kind in zip(COLUMNS, ("compressed memory", "memory", "segment"), strict=True):
-        diagram.words(x, 0, kind, COLUMNS.index(x) + 1, bold=True)
+    for x, title in zip(COLUMNS, ("compressed memory", "memory", "segment"), strict=True):
+        diagram.words(x, 0, title, COLUMNS.index(x) + 1, bold=True)
     for row, (slots, near) in enumerate(contents()):
         y = 2 + ROW * row
         first = SEGMENT * row

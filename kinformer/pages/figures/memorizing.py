@@ -54,7 +54,8 @@ def _query() -> Diagram:
 
 
 def _stack() -> Diagram:
-    layers = kf.memorizing_transformer(d=16, heads=2, depth=DEPTH, segment=4, memory=8).body.layers
+    model = kf.memorizing_transformer(d=16, heads=2, depth=DEPTH, segment=4, memory=8)
+    layers = [block for block in model.modules() if isinstance(block, kf.PreNorm)]
     diagram = Diagram(
         f"the {DEPTH} layers from input to output: one of them has the memory",
         kinds=("layer with the memory", "layer with a window"),
