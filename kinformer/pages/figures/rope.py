@@ -69,7 +69,7 @@ def _circle(title: str, shift: int) -> Diagram:
 
 def _slowness() -> Diagram:
     diagram = Diagram(
-        f"old over new frequency of each pair of dimensions; rows {FACTOR:g} times as long as the trained {TRAINED:,} tokens",
+        f"old over new frequency of each pair; rows {FACTOR:g} times as long as the trained {TRAINED:,} tokens",
         kinds=tuple(SCALINGS),
         note=f"Head width {HEAD}: 32 pairs. Pair 0 is the fastest. Unscaled rotations have the factor 1.",
     )

@@ -12,7 +12,8 @@ from kinformer.pages.pictures.support.picture_panels import Picture, shades
 
 QUERY = 5  # position of the token that reads
 LEFT, STEP, BOX = 10, 11, 10  # first column, columns for each key, width of a box
-BRANCHES = {
+Branches = Mapping[str, Mapping[str, Sequence[Sequence[str]]]]  # rows of members by branch and twig
+BRANCHES: Branches = {
     "sparse": {
         "by position": (
             ("star_transformer", "longformer", "etc", "bigbird"),
@@ -95,7 +96,7 @@ def _matrices() -> Picture:
     )
 
 
-def draw_tree(caption: str, root: str, branches: Mapping[str, Mapping[str, Sequence[Sequence[str]]]]) -> Diagram:
+def draw_tree(caption: str, root: str, branches: Branches) -> Diagram:
     """Return a tree of three levels with members of this package as leaves.
 
     caption: caption of the diagram.

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from kinformer.pages.figures.softmax import draw_tree
+from kinformer.pages.figures.softmax import Branches, draw_tree
 from kinformer.pages.pictures.support.diagram import Diagram
 
 ENCODER, DECODER, WIDTH = 16, 56, 24  # first columns of both sides, and the width of a box
-BRANCHES = {
+BRANCHES: Branches = {
     "parts": {
         "attention": (("longformer", "performer", "nystromformer"),),
         "positions": (("shaw", "transformer_xl", "t5"), ("llama", "bloom", "da_transformer")),

@@ -61,8 +61,8 @@ def _shift() -> Diagram:
     diagram = Diagram(
         "relative shift: one product per query and distance, moved to the place of its key",
         kinds=("used", "distance below 0: masked"),
-        note="Row i of the product lists the distances 3 to 0 and must move to the left by 3 - i. A zero column in front "
-        "and a reshape of the matrix do this without a loop.",
+        note="Row i of the product lists the distances 3 to 0 and must move to the left by 3 - i. A zero column in "
+        "front and a reshape of the matrix do this without a loop.",
     )
     diagram.words(10, 0, "product Q (W R)^T: distances")
     diagram.words(62, 0, "after the shift: keys")
