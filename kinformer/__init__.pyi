@@ -497,6 +497,7 @@ from kinformer.nn.shorteners.windows import MaxWindows as MaxWindows
 from kinformer.nn.shorteners.windows import MeanWindows as MeanWindows
 from kinformer.nn.shorteners.windows import WindowShortener as WindowShortener
 from kinformer.pages.attention_maps import save_attention_maps as save_attention_maps
+from kinformer.pages.look_page import save_look_page as save_look_page
 
 __version__: str
 __all__: list[str]

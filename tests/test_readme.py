@@ -4,6 +4,7 @@ import inspect
 import json
 import re
 import textwrap
+import types
 from pathlib import Path
 
 import pytest
@@ -22,14 +23,17 @@ from tests.patterns_picture import PATTERNS, PICTURE, picture
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PROGRAMS = sorted((ROOT / "docs").glob("*/*.md"))  # tutorials and how-tos: the code of a page is one program
 
 
 def blocks() -> list[str]:
     """The pieces of Python, with the member of your own first."""
-    found = [
-        block for page in PAGES for block in re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
-    ]
+    found = [block for page in PAGES for block in blocks_of(page)]
     return sorted(found, key=lambda code: "@kf.member" not in code)
+
+
+def blocks_of(page: Path) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
 
 
 def test_the_member_of_your_own_builds_and_decodes(tmp_path: Path) -> None:
@@ -52,6 +56,22 @@ def test_the_member_of_your_own_builds_and_decodes(tmp_path: Path) -> None:
 def test_every_other_piece_of_code_runs(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = blocks()[number]
     monkeypatch.chdir(tmp_path)
+    write_files(code, tmp_path)
+    exec(sooner(code), {})
+
+
+@pytest.mark.parametrize("page", PROGRAMS, ids=lambda page: page.stem)
+def test_the_code_of_a_tutorial_or_a_how_to_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces = blocks_of(page)
+    monkeypatch.chdir(tmp_path)
+    write_files("".join(pieces), tmp_path)
+    program = types.ModuleType("program")
+    for piece in pieces:
+        exec(sooner(piece), vars(program))
+
+
+def write_files(code: str, tmp_path: Path) -> None:
+    """The files that some code reads."""
     (tmp_path / "book.txt").write_bytes(b"the cat sat on the mat. " * 400)
     if "import datasets" in code:
         texts = [f"Return the text number {n}, or its square {n * n}" for n in range(150)]
@@ -62,7 +82,6 @@ def test_every_other_piece_of_code_runs(number: int, tmp_path: Path, monkeypatch
             folder_with(tmp_path / run, CHATML, pad_token="</s>")
         else:
             save(gpt(d=16, depth=1, heads=2), tmp_path / run)
-    exec(sooner(code), {})
 
 
 def sooner(code: str) -> str:
@@ -105,7 +124,7 @@ def test_readme_is_short_beside_its_table() -> None:
     assert len(text.splitlines()) <= 150
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, *PROGRAMS], ids=lambda page: page.name)
 def test_links_within_the_project_lead_to_files_and_commands_in_sentences_exist(page: Path) -> None:
     text = page.read_text("utf-8")
     for link in re.findall(r"\]\((?!https?://)([^)#]+)", text):

@@ -16,6 +16,7 @@ from typer.main import get_command
 
 from kinformer import __version__
 from kinformer.cli.advise import advise
+from kinformer.cli.atlas import atlas
 from kinformer.cli.calibrate import calibrate
 from kinformer.cli.check import check
 from kinformer.cli.claim import claim
@@ -32,6 +33,7 @@ from kinformer.cli.forecast import forecast
 from kinformer.cli.generate import generate
 from kinformer.cli.knn_lm import knn_lm
 from kinformer.cli.list import list_parts
+from kinformer.cli.look import look
 from kinformer.cli.play import play
 from kinformer.cli.read import read
 from kinformer.cli.score import score
@@ -53,13 +55,12 @@ GROUPS = {"datastore"}  # names of groups, which are followed by one of their co
 SPIN_COUNT = "1000"
 CLOSE = 0.8  # difflib's ratio from which an unknown option counts as a typing error
 COMMANDS_BY_PURPOSE: dict[str, tuple[Callable[..., Any] | typer.Typer, ...]] = {
-    "Learn": (tour, list_parts, show, claim),
+    "Learn and test": (tour, atlas, list_parts, show, claim, check),
     "Choose, train and compare": (advise, cost, train, compare, evaluate),
     "Use a trained model": (
-        *(calibrate, generate, read, score, fill, classify, forecast, play),
+        *(calibrate, look, generate, read, score, fill, classify, forecast, play),
         *(datastore, knn_lm, convert, export),
     ),
-    "Test a part or a model": (check,),
 }
 NAMES = {list_parts: "list", knn_lm: "knn-lm", datastore: "datastore"}  # others have the names of their functions
 ORDER = [

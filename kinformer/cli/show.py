@@ -13,7 +13,7 @@ from kinformer.lab.errors import UserError
 MOST = 2048
 KINDS = (".png", ".svg", ".pdf")
 TOPICS, DATA = ("topics", "topic"), ("data", "kinds of data", "data sets", "datasets", "dataset", "--data")
-GLOSSARY = ("part", "parts", "member", "members")
+GLOSSARY, WORDS = ("part", "parts", "member", "members"), ("words", "word", "glossary", "terms", "term")
 COMMANDS = ("commands", "command", "cli", "command line", "help")
 
 
@@ -124,7 +124,7 @@ def _print_list(ctx: typer.Context, name: str) -> bool:
     command: Any = ctx.find_root().command
     for word in name.split():
         command = getattr(command, "commands", {}).get(word)
-    is_list = name in (*TOPICS, *DATA, *COMMANDS, *GLOSSARY) or topic_name(name) == "laws"
+    is_list = name in (*TOPICS, *DATA, *COMMANDS, *GLOSSARY, *WORDS) or topic_name(name) == "laws"
     if command is None and not is_list and not topic_list.is_claim_or_law(name):
         return False
     refuse_useless(ctx, f"on {name!r}", "cost", "length", "out", instead="name a part or a member")
@@ -134,6 +134,8 @@ def _print_list(ctx: typer.Context, name: str) -> bool:
     elif topic_name(name) == "laws":
         topic_list.print_laws(console)
     elif name in GLOSSARY:
+        topic_list.print_part_and_member(console)
+    elif name in WORDS:
         topic_list.print_words(console)
     elif name in TOPICS:
         topic_list.print_topics(console)

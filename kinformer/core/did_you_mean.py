@@ -304,6 +304,14 @@ def find_synonym(name: str, names: Iterable[str] = tuple(_SYNONYMS)) -> str | No
     return next((real for real, words in _SYNONYMS.items() if real in names and name in words.split()), None)
 
 
+def list_synonyms(names: Iterable[str]) -> dict[str, str]:
+    """Return the words of other libraries that stand for some names, each with its name.
+
+    names: the names.
+    """
+    return {word: name for name in names for word in _SYNONYMS.get(name, "").split()}
+
+
 def suggest_names(name: str, names: Iterable[str], otherwise: str | None = None) -> str:
     """Return the end of an error message that suggests an existing name: a synonym, or the nearest name.
 

@@ -67,5 +67,6 @@ _NAMES_BY_FILE = {
     "nn.multihead_attention": ("AttentionMask", "MultiheadAttention"),
     "nn.plain_layer": ("PlainLayer",),
     "pages.attention_maps": ("save_attention_maps",),
+    "pages.look_page": ("save_look_page",),
 }
 CONTRACTS = {name: file for file, names in _NAMES_BY_FILE.items() for name in names}

@@ -15,13 +15,13 @@ from kinformer import __version__
 from kinformer.checkpoint.checkpoint import load, save
 from kinformer.cli.__main__ import run
 from kinformer.cli.support import static_source
-from kinformer.cli.support.module_docs import first_sentence
 from kinformer.cli.support.progress_bar import progress
 from kinformer.core.discover import UNJUDGED, find_member, kinds, members, modules, part_files
 from kinformer.core.keywords import signature
 from kinformer.lab.data.resolve import resolve
 from kinformer.lab.member_choice import folder_name, parse_member_text, titles
 from kinformer.lab.train.training_interrupt import TrainingInterrupt
+from kinformer.pages.module_docs import first_sentence
 
 ROOT = Path(__file__).parents[2]
 BIGRAM = f"{ROOT}/tests/lab/train/tiny.py:bigram"

@@ -31,7 +31,7 @@ from tests.bridge.test_tokenizers import CHATML, folder_with
 from tests.cli.folders import folder
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 WHOLE = {
     "list",
     "show",
@@ -49,8 +49,9 @@ WHOLE = {
     "classify",
     "export",
     "score",
+    "look",
 }
-BEGUN = {"compare", "claim", "check", "calibrate", "knn-lm", "tour"}
+BEGUN = {"compare", "claim", "check", "calibrate", "knn-lm", "tour", "atlas"}
 SEARCHES = ("kinformer.lab.claims.bigbird_paths.paths", "kinformer.cli.support.comparison.match_parameters")
 OTHERS = re.compile(
     r"pip install |make \w+ |torchrun --nproc-per-node 2 -m kinformer train "
@@ -120,6 +121,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     Path("long.txt").write_bytes(b"the cat sat on the mat. " * 4)
     Path("notes.txt").write_bytes(b"a cat and a hat. " * 20)
     Path("prompts.txt").write_text("the cat\nsat on\n")
+    Path("notes.jsonl").write_text("".join(f'{{"body": "the cat number {n} sat on the mat"}}\n' for n in range(200)))
     Path("mine.py").write_text(next(block for block in python_blocks() if "@kf.member" in block))
     write_series(Path("ETTh1.csv"))
     pixels = numpy.random.default_rng(0).integers(256, size=(30, 4, 4), dtype=numpy.uint8)
@@ -138,6 +140,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         "pictures": ("image_transformer", {"shape": (1, 4, 4), "block": 4, "memory": 4}),
         "series": ("informer", {"context": 8, "label": 4, "horizon": 3}),
         "dt": ("decision_transformer", {"context": 3}),
+        "pendulum": ("decision_transformer", {"context": 3, "states": 3, "actions": 1, "discrete": False}),
         "clone": ("behaviour_cloning", {"context": 3, "states": 3, "actions": 1, "discrete": False}),
         "mine/mine": ("mine.py:mine", {}),
     }
@@ -154,8 +157,11 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         "read runs/xl long.txt --save long.state",
         "convert HF_FOLDER --to window window=8 sinks=2 --seconds 0 --out runs/streaming",
         "read runs/streaming long.txt --save streaming.state",
+        "train gtrxl d=16 depth=1 heads=2 --data env=t_maze,corridor=2 --batch 2 --length 4 --steps 1 --out runs/maze",
     ):
         assert run(words.split()) == 0
+    shutil.copytree("STORE", "runs/xl_store")
+    shutil.copytree("runs/streaming", "runs/window")
     yield root
     os.chdir(here)
 

@@ -222,8 +222,8 @@ def test_the_help_groups_the_commands_by_what_a_visitor_wants(capsys: pytest.Cap
     lines = help_of(capsys)
     assert len(lines) <= 40 and max(map(len, lines)) <= 80
     headings = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
-    assert headings == ["Learn:", "Choose, train and compare:", "Use a trained model:", "Test a part or a model:"]
-    below = lines[lines.index("Learn:") :]
+    assert headings == ["Learn and test:", "Choose, train and compare:", "Use a trained model:"]
+    below = lines[lines.index("Learn and test:") :]
     assert {line.split()[0] for line in below if line.startswith("  ")} == set(COMMANDS.commands)  # type: ignore[attr-defined]
     names = [line.split()[0] for line in below if line.startswith("  ")]
     assert names.index("datastore") < names.index("knn-lm") and names.index("calibrate") < names.index("generate")

@@ -145,7 +145,7 @@ def test_show_topics_lists_all_in_groups(capsys: pytest.CaptureFixture[str]) -> 
 def test_a_topic_draws_what_it_is_about_and_no_dense_attention(capsys: pytest.CaptureFixture[str]) -> None:
     sinks = run_show(capsys, "sinks").splitlines()
     assert "which keys each query reads: Causal() & (Band(4) | Tokens(2))" in sinks
-    assert "   ▒▒▒▒ ·██████████" in [line[:19] for line in sinks]  # two sinks, a gap, and a window of five keys
+    assert " 7 ▒▒▒▒ ·██████████" in [line[:19] for line in sinks]  # two sinks, a gap, and a window of five keys
     for topic in ("rope", "swiglu", "gqa"):  # its members read every earlier key
         assert "which keys each query reads" not in run_show(capsys, topic), topic
 
@@ -156,7 +156,7 @@ def test_laws_parts_and_members_are_explained(capsys: pytest.CaptureFixture[str]
         assert all(f"\n  {name} " in out for name in part_files("laws")) and "--law padding" in out
     for word in ("part", "members"):
         out = run_show(capsys, word)
-        assert "A part is a building block" in out and "A member is a complete named model" in out
+        assert "A building block of models" in out and "A complete named model" in out
 
 
 def test_a_page_names_its_topics(capsys: pytest.CaptureFixture[str]) -> None:

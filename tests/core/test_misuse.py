@@ -182,8 +182,8 @@ CALLS = {
         "embed_dim=16. Give both the same"
     ),
     "kf.look(layer.projection, 'text')": (
-        "TypeError: wrong model for look: got <QKV>, expected a model of kinformer. Give kf.gpt(), or a model of "
-        "kf.load(FOLDER)"
+        "TypeError: wrong model for look: got <QKV>, expected a model of kinformer or of transformers, or a module "
+        "with Attention layers. Give kf.gpt(), or a model of kf.load(FOLDER)"
     ),
     "kf.Settings(learning_rate=1)": "TypeError: Settings has no keyword 'learning_rate'; use 'lr' instead",
     "kf.generate(model, {'input_ids': ids, 'attention_mask': ids - 4}, 5)": (

@@ -100,8 +100,8 @@ def test_a_look_leaves_the_model_as_it_was() -> None:
     ("name", "text", "words"),
     [
         ("transformer", TEXT, "reads pairs, expected a model that reads one text"),
-        ("gpt", b"\x01", "got a text of 1 tokens, expected 2 to 2,048"),
-        ("gpt", bytes(2049), "got a text of 2,049 tokens, expected 2 to 2,048"),
+        ("gpt", b"\x01", "got a text of 1 tokens, expected 2 to 16,384"),
+        ("gpt", bytes(16385), "got a text of 16,385 tokens, expected 2 to 16,384"),
         ("gpt", bytes(65), "position 64 is beyond the table of 64 learned positions"),
     ],
 )
@@ -127,7 +127,7 @@ def test_a_classifier_and_wrong_arguments() -> None:
     gpt: Any = example("gpt")
     for message, arguments in {
         "look reads one text: got a list of 2 texts": (gpt, ["a b", "c d"]),
-        r"wrong model for look: got 'runs/x', expected a model of kinformer. Give kf.load\(FOLDER\)": ("runs/x", "a b"),
+        r"wrong model for look: got 'runs/x', .* with Attention layers. Give kf.load\(FOLDER\)": ("runs/x", "a b"),
     }.items():
         with pytest.raises(TypeError, match=message):
             unwrap(look)(*arguments)
@@ -152,3 +152,46 @@ def test_a_layer_with_damaged_weights_has_no_map() -> None:
     with torch.no_grad():
         model.embedding.weight.fill_(math.nan)
     assert set(look(model, TEXT).unseen.values()) == {"its output is not finite"}
+
+
+SMALL = {"vocab_size": 60, "bos_token_id": 1, "eos_token_id": 2}
+FOREIGN = {
+    "GPT2LMHeadModel": {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32, **SMALL},
+    "LlamaForCausalLM": {
+        **{"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2},
+        **{"intermediate_size": 24, **SMALL},
+    },
+    "BertForMaskedLM": {
+        **{"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24},
+        **{"max_position_embeddings": 32, "vocab_size": 60},
+    },
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_model_of_transformers_has_the_weights_that_it_returns_itself(name: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    cls = getattr(transformers, name)
+    config = cls.config_class(**FOREIGN[name])
+    config._attn_implementation = "eager"
+    model = cls(config).eval()
+    ids = torch.tensor([[5, 9, 33, 5, 9, 41, 7]])
+    with torch.no_grad():
+        out = model(ids, output_attentions=True)
+    seen = look(model, ids)
+    assert len(seen.maps) == 2 and not seen.unseen
+    for attention, expected in zip(seen.maps.values(), out.attentions, strict=True):
+        torch.testing.assert_close(attention, expected[0], atol=1e-5, rtol=0)
+    if name == "BertForMaskedLM":
+        assert seen.bits is None
+        return
+    nll = -out.logits[0, :-1].log_softmax(-1).gather(1, ids[0, 1:, None])[:, 0] / math.log(2)
+    assert seen.bits is not None
+    torch.testing.assert_close(seen.bits[1:], nll, atol=1e-4, rtol=0)
+
+
+def test_the_progress_counts_the_layers() -> None:
+    reports: list[int] = []
+    look(example("gpt"), TEXT, on_progress=reports.append)
+    assert reports == [1, 2]

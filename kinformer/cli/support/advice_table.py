@@ -6,10 +6,10 @@ from rich.table import Table
 
 from kinformer.cli.options import WIDTH
 from kinformer.cli.support.console import plain_console
-from kinformer.cli.support.docstrings import doc
 from kinformer.lab.advise.estimates import quality
 from kinformer.lab.advise.ranking import BASELINE, Advice, Fit
 from kinformer.lab.byte_units import size
+from kinformer.pages.docstrings import doc
 
 
 def print_advice(advice: Advice) -> None:

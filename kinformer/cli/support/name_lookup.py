@@ -8,7 +8,6 @@ from types import ModuleType
 from typing import Any
 
 import kinformer
-from kinformer.cli.support.module_docs import first_sentence, public_parts
 from kinformer.cli.support.page import (
     Page,
     Topic,
@@ -28,6 +27,7 @@ from kinformer.core.keywords import split
 from kinformer.core.public_names import CONTRACTS
 from kinformer.lab.environments.support.make_environment import environment_folder
 from kinformer.lab.errors import UserError, from_user
+from kinformer.pages.module_docs import first_sentence, public_parts
 
 EXPRESSION = re.compile(r"[(&|~]")
 OWN_PATH = re.compile(r"(?P<file>[^&|(]*\.py)(:(?P<name>[A-Za-z_]\w*))?|(?P<strange>.*\.py)")  # may hold spaces

@@ -11,8 +11,6 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from kinformer.cli.support.docstrings import Doc, arguments, doc, heading
-from kinformer.cli.support.module_docs import sentence
 from kinformer.cli.support.page import Page, Topic, is_member
 from kinformer.cli.support.topic_list import EXAMPLES, NARROW, training_command, width_of
 from kinformer.cli.support.topics import topics_of
@@ -20,6 +18,8 @@ from kinformer.cli.support.typed_parts import patterns_in_expression
 from kinformer.core.conversion import Conversion
 from kinformer.core.discover import part_names
 from kinformer.lab.data.support.data_readers import form_of
+from kinformer.pages.docstrings import Doc, arguments, doc, heading
+from kinformer.pages.module_docs import sentence
 
 TRIALS = {  # commands that try the subject of a page
     "member": "train {name} --data {data} --minutes 1 --out runs/{folder}",

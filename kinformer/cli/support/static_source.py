@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kinformer.cli.errors import print_warnings
-from kinformer.cli.support import module_docs
-from kinformer.cli.support.module_docs import sentence
 from kinformer.core.discover import load_plugins, part_files
+from kinformer.pages import module_docs
+from kinformer.pages.module_docs import sentence
 
 PACKAGE = Path(__file__).parents[2]
 DOC = re.compile(r'\s*r?"""(?P<text>.*?)"""', re.DOTALL)

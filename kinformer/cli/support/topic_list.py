@@ -8,10 +8,11 @@ from typing import Any
 from rich.console import Console
 
 from kinformer.cli.support import static_source
-from kinformer.cli.support.module_docs import sentence
 from kinformer.cli.support.topics import TOPICS, topic_name
 from kinformer.core.discover import kinds, part_files
 from kinformer.core.public_names import CONTRACTS
+from kinformer.pages.glossary import all_terms
+from kinformer.pages.module_docs import sentence
 
 NARROW, WIDE = 60, 110  # characters of a line
 LAWS = "laws/"
@@ -56,17 +57,26 @@ def print_topics(console: Console) -> None:
 
 
 def print_words(console: Console) -> None:
+    """Print the terms of the glossary with one sentence each.
+
+    console: the console to print on.
+    """
+    console.print("words of this library and of the field; the documentation has the same list\n", style="bold")
+    terms = all_terms()
+    for name, term in terms.items():
+        _row(name, term.says, max(map(len, terms)), console)
+
+
+def print_part_and_member(console: Console) -> None:
     """Print what a part and a member are.
 
     console: the console to print on.
     """
     console.print("parts and members", style="bold")
-    text = (
-        "A part is a building block of models, such as a pattern or a norm. A member is a complete named model, such "
-        "as gpt. A member is built from parts, and many members take a part as a keyword."
-    )
-    commands = ("list", "list members", "show gpt", "show band")
-    for line in (*textwrap.wrap(text, width_of(console)), "", "try:", *(f"  kinformer {words}" for words in commands)):
+    for name in ("part", "member"):
+        _row(name, all_terms()[name].says, len("member"), console)
+    commands = ("list", "list members", "show gpt", "show band", "show words")
+    for line in ("", "try:", *(f"  kinformer {words}" for words in commands)):
         console.print(line)
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import kinformer
-from kinformer.cli.support.module_docs import defined_in, first_sentence, public_parts
 from kinformer.cli.support.page import (
     Page,
     building,
@@ -23,6 +22,7 @@ from kinformer.core.discover import modules, part_names
 from kinformer.core.module_import import load_user_module
 from kinformer.core.public_names import CONTRACTS
 from kinformer.lab.errors import UserError, from_user
+from kinformer.pages.module_docs import defined_in, first_sentence, public_parts
 
 OWN = re.compile(r"(?P<file>[\w./~+-]+\.py):(?P<name>[A-Za-z_]\w*)")
 CALL = re.compile(r"(?P<name>[A-Z]\w*)\(.*\)", re.DOTALL)
@@ -231,7 +231,7 @@ def patterns_in_expression(pattern: Any) -> dict[str, str]:
 
     pattern: the pattern.
     """
-    from kinformer.cli.support.module_docs import sentence
+    from kinformer.pages.module_docs import sentence
     from kinformer.pages.pictures.support.short_repr import subpatterns
 
     used = {type(part) for part in subpatterns(pattern)}

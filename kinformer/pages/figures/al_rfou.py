@@ -41,8 +41,8 @@ def _predictions() -> Diagram:
         for layer in range(1, DEPTH + 1):
             y = 5 * (DEPTH - layer)
             kind = 3 if layer < DEPTH else 1 if n == last else 2
-            shown = [WORDS[target] if target >= 0 else "-" for target in (following[n], later[n])]
-            diagram.box(x, y, 9, 4, "\n".join(shown), kind if following[n] >= 0 else 0)
+            labels = [WORDS[target] if target >= 0 else "-" for target in (following[n], later[n])]
+            diagram.box(x, y, 9, 4, "\n".join(labels), kind if following[n] >= 0 else 0)
             diagram.arrow((x + 4, y + 4.4 if layer == 1 else y + 5), (x + 4, y + 4))
     for layer in range(1, DEPTH + 1):
         diagram.words(0, 5 * (DEPTH - layer) + 1, f"layer {layer}")

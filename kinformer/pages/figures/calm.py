@@ -116,8 +116,8 @@ def _tested_thresholds() -> Diagram:
     for n, (threshold, risk) in enumerate(RISKS.items()):
         x = 22 * n
         kind = 3 if threshold not in p else 1 if p[threshold] <= EPSILON else 2
-        shown = f"p {p[threshold]:.4f}" if threshold in p else "p not computed"
-        diagram.box(x, 0, 18, 5, f"threshold {threshold}\nmean loss {risk}\n{shown}", kind, dashed=kind == 3)
+        p_text = f"p {p[threshold]:.4f}" if threshold in p else "p not computed"
+        diagram.box(x, 0, 18, 5, f"threshold {threshold}\nmean loss {risk}\n{p_text}", kind, dashed=kind == 3)
         if n:
             diagram.arrow((x - 4, 2), (x - 1, 2), dashed=kind == 3)
         if threshold == result.threshold:

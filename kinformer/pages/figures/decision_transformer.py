@@ -48,12 +48,14 @@ def _sequence() -> Diagram:
     diagram.box(LEFT, 5, wide, 3, "causal Transformer without other positions", 0)
     diagram.box(LEFT, 9, wide, 3, "norm", 0)
     for step, left in enumerate(returns_to_go()[:SHOWN]):
-        for n, (text, what) in enumerate(((f"R = {left}", "W_R R"), (TOKENS[step], "W_s s"), (f"a({step})", "W_a a"))):
+        for n, (text, embedded) in enumerate(
+            ((f"R = {left}", "W_R R"), (TOKENS[step], "W_s s"), (f"a({step})", "W_a a"))
+        ):
             x = LEFT + STEP * (3 * step + n)
             middle = x + 3
             diagram.box(x, 18, 8, 3, text, n + 1)
             diagram.arrow((middle, 18), (middle, 17))
-            diagram.box(x, 13, 8, 4, f"{what}\n+ E({step})", n + 1)
+            diagram.box(x, 13, 8, 4, f"{embedded}\n+ E({step})", n + 1)
             diagram.arrow((middle, 13), (middle, 12))
             diagram.arrow((middle, 9), (middle, 8))
             if n == 1:

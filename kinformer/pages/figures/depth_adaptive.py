@@ -96,18 +96,18 @@ def merits(sigma: float) -> tuple[list[list[float]], list[int]]:
 
 def _oracle(sigma: float) -> Diagram:
     table, exits = merits(sigma)
-    what = f"smoothed over neighbours with sigma = {sigma:g}" if sigma else "not smoothed"
+    smoothing = f"smoothed over neighbours with sigma = {sigma:g}" if sigma else "not smoothed"
     diagram = Diagram(
-        f"likelihood oracle, {what}: log p(target) - {PRICE} n at exit n",
+        f"likelihood oracle, {smoothing}: log p(target) - {PRICE} n at exit n",
         kinds=("exit named by the oracle", "other exits"),
         note="" if not sigma else "Tokens near a hard token get its late exit, so that it finds computed states.",
     )
     for n, token in enumerate(TOKENS):
         diagram.words(LEFT + STEP * n + 2, 3 * DEPTH, token)
         for layer in range(1, DEPTH + 1):
-            named = layer == exits[n]
+            is_best = layer == exits[n]
             text = f"{table[layer - 1][n]:.2f}"
-            diagram.box(LEFT + STEP * n, 3 * (DEPTH - layer), 8, 3, text, 1 if named else 2, dashed=not named)
+            diagram.box(LEFT + STEP * n, 3 * (DEPTH - layer), 8, 3, text, 1 if is_best else 2, dashed=not is_best)
     for layer in range(1, DEPTH + 1):
         diagram.words(0, 3 * (DEPTH - layer) + 1, f"exit {layer}")
     return diagram

@@ -38,6 +38,7 @@ def draw() -> Iterator[Diagram | Picture]:
         f"the same sets as matrices; {LENGTH} tokens, l = {STRIDE}, c = 1",
         KINDS[:3],
         tuple(_matrix(title, sets) for title, sets in titles.items()),
+        note="A row is a query and a column is a key.",
     )
     yield draw_path(
         "the (0) reaches too (7) in two layers; strided sets with l = 3",

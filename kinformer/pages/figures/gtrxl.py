@@ -75,8 +75,8 @@ def _shares() -> Diagram:
     for row, b_g in enumerate(BIASES):
         diagram.words(0, 3 * row, f"b_g = {b_g:g}")
         for gates, kind in ((1, 1), (SUBLAYERS, 2)):
-            kept = share(b_g) ** gates
-            length = max(2, round(BAR * kept))
+            remaining = share(b_g) ** gates
+            length = max(2, round(BAR * remaining))
             diagram.box(10, 3 * row + kind - 1, length, 1, "", kind)
-            diagram.words(11 + length, 3 * row + kind - 1, f"{kept:.2f}", kind)
+            diagram.words(11 + length, 3 * row + kind - 1, f"{remaining:.2f}", kind)
     return diagram

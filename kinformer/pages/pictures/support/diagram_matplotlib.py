@@ -36,8 +36,8 @@ def draw_diagram(axes: Any, diagram: Diagram) -> None:
     for words in texts(diagram):
         font = {"family": "monospace", "fontsize": POINTS, "fontweight": "bold" if words.bold else "normal"}
         text = words.text.replace("$", r"\$")
-        middle = words.x + len(words.text) / 2  # letters may be narrower than a column of the grid
-        axes.text(middle, words.y + 0.5, text, color=_colour(words.kind), ha="center", va="center", zorder=5, **font)
+        centre = words.x + len(words.text) / 2  # letters may be narrower than a column of the grid
+        axes.text(centre, words.y + 0.5, text, color=_colour(words.kind), ha="center", va="center", zorder=5, **font)
 
 
 def _colour(kind: int) -> str:

@@ -10,7 +10,7 @@ from kinformer.core.discover import Origin
 from kinformer.core.keywords import describe
 
 NAMES = re.compile(r"(?P<names>[a-z_]\w*(, [a-z_]\w*)*): (?P<text>.*)")
-EQUATION = re.compile(r"^[\w().|~, ]{1,40}( [-+*/%|] [\w().|]+)* (=|<=|>=) ")
+EQUATION = re.compile(r"^[\w().|~, ]{1,40}( (//|[-+*/%|]) [\w().|]+)* (=|<=|>=) ")
 
 
 class Doc(NamedTuple):
@@ -163,5 +163,6 @@ def _flat(text: str) -> str:
 def _value(value: Any) -> str:
     text = repr(value)
     if text.startswith("<"):
-        return getattr(value, "__name__", "...")
+        name = getattr(value, "__name__", "...")
+        return "..." if name == "<lambda>" else name
     return text if len(text) <= 40 else "..."

@@ -1,0 +1,212 @@
+"""The command `kinformer look`: a page with attention maps and the loss of each token."""
+
+import json
+import math
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kinformer.cli.errors import print_warnings, refuse_no_folder
+from kinformer.cli.options import Datastore, Device, Json, Knn, Own, RunPrecision, count, flag
+from kinformer.cli.support import option_checks
+from kinformer.core.missing_path import missing_path
+from kinformer.lab.errors import FAILED, UserError, from_user
+
+OWN_FILE = ".py:"  # in FILE.py:NAME
+CELLS, MOST = 128, 512
+SUFFIXES = (".html", ".htm")
+
+
+def look(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN",
+            help="Folder of a model of kinformer or of transformers, a .gguf file, or hf:ORG/NAME. FILE.py:NAME builds "
+            "an untrained model: a member, or a torch.nn.Module with Attention layers that reads token ids.",
+        ),
+    ],
+    text: Annotated[str | None, typer.Option(help="Text that the model reads.")] = None,
+    text_file: Annotated[Path | None, typer.Option(help="File with the text, instead of --text.")] = None,
+    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("look.html"),
+    overwrite: Annotated[bool, flag("overwrite", "Replace the file --out if it exists.")] = False,
+    cells: Annotated[int, count("Largest number of rows of a map; a longer text gets blocks of tokens.", MOST)] = CELLS,
+    knn: Knn = False,
+    datastore: Datastore = None,
+    device: Device = None,
+    precision: RunPrecision = "float32",
+    member: Own = None,
+    as_json: Json = False,
+) -> None:
+    """Draw the attention of every head on a text, as one HTML page.
+
+    \b
+    Examples:
+        kinformer look runs/llama --text "def main():"
+        # A file of up to 16,384 tokens, and another place for the page
+        kinformer look runs/llama --text-file FILE --out page.html
+        # The keys that a kNN-LM finds in its datastore for each token
+        kinformer look runs/xl --knn --text "The "
+
+    The page shows the attention maps by layer and head. For each head it gives the mean distance and the entropy of its
+    attention, the weight on the first tokens, and the heads that do the same. The text is coloured by the loss of each
+    token. Models with adaptive depth show the number of steps or layers of each token. Models with a memory or a
+    datastore show the keys that each token retrieved. A layer without a map is listed with the reason.
+
+    The page is one file and needs no network. A model of another library reads the begin token of its tokenizer
+    first. With --json the numbers of each head are printed too. In Python, `kf.look(model, text)` returns the maps.
+    """
+    if (text is None) == (text_file is None):
+        raise UserError("give one of --text TEXT and --text-file FILE")
+    content = _content(text, text_file)
+    if out.suffix.lower() not in SUFFIXES:
+        raise UserError(f"wrong --out: got {out}, expected a file that ends in .html")
+    refuse_no_folder(out)
+    own = OWN_FILE in target
+    if own:
+        option_checks.member(target)
+        if member is not None or knn or datastore is not None:
+            raise UserError(f"{target} builds an untrained model; leave out --member, --knn and --datastore")
+    if target.endswith(".py"):
+        raise UserError(f"{target} is a file; add the name of a member or of a torch.nn.Module in it, as {target}:NAME")
+    folder = None if own else option_checks.trained_model(Path(target))
+    if out.exists() and not overwrite:  # last, so that a user who then adds --overwrite meets no further error
+        raise UserError(f"{out} already exists; give another --out, or --overwrite")
+    # imported here, so that --help and early errors do not wait for torch or rich
+    from kinformer.cli.support.calibrated_exits import leave_as_calibrated_here
+    from kinformer.cli.support.load_model import load_model, with_datastore
+    from kinformer.cli.support.progress_bar import progress
+    from kinformer.core.model import Model
+    from kinformer.decoding.byte_tokenizer import begin_tokens, tokenizer_of_model, warn_of_loss
+    from kinformer.lab import look as lab_look
+    from kinformer.nn.attention import Attention
+    from kinformer.pages.look_page import save_look_page
+
+    if folder is None:
+        model = _build_own(target, device)
+    else:
+        model = load_model(folder, member, device, precision=precision)
+        leave_as_calibrated_here(folder, model)
+        model = with_datastore(model, folder, knn, datastore)
+    layers = sum(isinstance(part, Attention) for part in model.modules())
+    with (
+        from_user(ValueError, LookupError, TypeError),
+        print_warnings(),
+        progress("looking", layers, "layers") as listen,
+    ):
+        if isinstance(model, Model):
+            tokenizer = tokenizer_of_model(model)
+            row = list(tokenizer.encode(content))
+            warn_of_loss(model, [content])
+            seen = lab_look.look(model, [*begin_tokens(model, tokenizer, row), *row], cells=cells, on_progress=listen)
+        else:
+            ids = _token_ids(target, model, content) if layers else content
+            seen = lab_look.look(model, ids, cells=cells, on_progress=listen)
+    with from_user(OSError, code=FAILED):
+        save_look_page(seen, out, f"What {_title(target)} attends to", cells)
+    if as_json:
+        print(json.dumps(_record(target, out, seen), ensure_ascii=False))
+        return
+    loss = "" if seen.bits is None else f", {float(seen.bits[1:].double().mean()):.3f} bits per token"
+    maps = f"maps of {len(seen.maps):,} of {len(seen.maps) + len(seen.unseen):,} attention layers"
+    print(f"{out}: {len(seen.tokens):,} tokens{loss}; {maps}")
+    if seen.unseen:
+        print("the page gives the reason for each layer without a map", file=sys.stderr)
+
+
+def _content(text: str | None, file: Path | None) -> bytes:
+    """Return the text as bytes."""
+    from kinformer.checkpoint.decompress import decode_text  # imported here, so that --help does not wait for it
+
+    if file is None:
+        content = os.fsencode(text or "")
+    else:
+        try:
+            with from_user(ValueError):
+                content = b"".join(decode_text([file.read_bytes()], str(file)))
+        except FileNotFoundError as error:
+            raise UserError(missing_path(file, "--text-file must name a file with the text")) from error
+        except OSError as error:
+            raise UserError(f"cannot read {file}: {error.strerror}; --text-file must name a file") from error
+    if not content:
+        raise UserError(f"the text is empty; give {'--text' if file is None else file} at least two tokens")
+    return content
+
+
+def _build_own(target: str, device: str | None) -> Any:
+    """Build the model of FILE.py:NAME with seeded random weights."""
+    import torch
+
+    from kinformer.cli.support.device_choice import parse_device
+    from kinformer.core.did_you_mean import suggest_names
+    from kinformer.core.module_import import load_user_module
+    from kinformer.core.quote import quote
+
+    on = parse_device(device)
+    path, _, name = target.rpartition(":")
+    with from_user(LookupError, ImportError):
+        values = vars(load_user_module(path))
+    if name not in values:
+        raise UserError(f"{path} has no {name!r}{suggest_names(name, values)}")
+    value = values[name]
+    torch.manual_seed(0)
+    if not isinstance(value, torch.nn.Module) and callable(value):
+        try:
+            value = value()
+        except Exception as error:
+            raise UserError(f"cannot build {target} without arguments: {type(error).__name__}: {error}") from error
+    if not isinstance(value, torch.nn.Module):
+        raise UserError(f"{target} is {quote(value)}, expected a torch.nn.Module or a function that builds a model")
+    print("the weights are untrained: the model was built with seed 0", file=sys.stderr)
+    return value.to(on)
+
+
+def _token_ids(target: str, module: Any, content: bytes) -> Any:
+    """Return the bytes of the text as token ids [1, T], after a call that tests whether the module reads them."""
+    import torch
+
+    from kinformer.core.eval_mode import evaluating
+
+    device = next((weight.device for weight in module.parameters()), None)
+    ids = torch.tensor([list(content)], device=device)
+    try:
+        with evaluating(module):
+            module(ids)
+    except Exception as error:  # of the user's own code
+        raise UserError(
+            f"{target} cannot read token ids [1, {ids.shape[1]}]: {type(error).__name__}: {error}. In Python, "
+            "kf.look(module, tensor) calls it with any tensor"
+        ) from error
+    return ids
+
+
+def _title(target: str) -> str:
+    """Return a short name of the model for the title."""
+    if OWN_FILE in target:
+        return target.rpartition(OWN_FILE)[2]
+    return Path(target).stem if target.endswith(".gguf") else target.rstrip("/")
+
+
+def _record(target: str, out: Path, seen: Any) -> dict[str, Any]:
+    """Return the numbers of a page for JSON, which has no NaN."""
+    heads = {
+        layer: {name: [_finite(x) for x in column.tolist()] for name, column in numbers._asdict().items()}
+        for layer, numbers in seen.heads.items()
+    }
+    return {
+        "model": target,
+        "page": str(out),
+        "tokens": [token.decode(errors="replace") for token in seen.tokens],
+        "bits": None if seen.bits is None else [_finite(x) for x in seen.bits.tolist()],
+        "cell": seen.cell,
+        "layers": heads,
+        "unseen": seen.unseen,
+        "depths": {name: depth.tolist() for name, depth in seen.depths.items()},
+    }
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None

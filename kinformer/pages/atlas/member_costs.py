@@ -1,0 +1,247 @@
+"""Costs of each member at its default size, from a table: parameters, state, operations and keys."""
+
+import json
+import math
+import time
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+from torch import Tensor
+
+from kinformer.core.heads import Keys, Queries
+from kinformer.core.key_value_mechanism import KeyValueMechanism
+from kinformer.core.mechanism import NoState
+from kinformer.core.model import Model
+from kinformer.core.pattern import Pattern, pair_mask
+from kinformer.core.request import Request
+from kinformer.core.state import state_bytes
+from kinformer.lab.advise.estimates import model_of
+from kinformer.lab.cost.cost import counting, filled_state, sample_rows
+from kinformer.lab.cost.free_memory import build_without_numbers
+from kinformer.lab.data.batches import device_of
+from kinformer.lab.errors import UserError
+from kinformer.lab.member_choice import MemberChoice, parse_member
+from kinformer.lab.train.attention_hooks import layers_that_read
+from kinformer.lab.train.member_fit import fit_length
+from kinformer.nn.attention import Attention
+from kinformer.pages.pictures.support.attention_calls import by_content
+
+TABLE = Path(__file__).with_suffix(".json")
+LENGTHS = (1_024, 16_384)  # tokens of a row at which the table has costs
+PAIRED = (128, 256, 512, 1_024, 2_048)  # tokens of rows in which pairs are counted; the last only if needed
+COUNTED = (256, 512, 1_024, 2_048, 4_096, 16_384)  # tokens of the rows that are run
+PATIENCE = 30.0  # seconds for a row; a member that takes longer is not run at this length
+LINEAR, DENSE = 1.2, 4_096  # exponent up to which growth counts as linear, and the longest row of other members
+FITS = 0.02  # largest relative error of the extrapolation at a length that was run
+
+
+@cache
+def member_costs() -> Mapping[str, Any]:
+    """Return the table of costs, which `python bench/member_costs.py` writes.
+
+    Its entries are `on` (PyTorch version and commit) and `members`. The entry of a member is the result of
+    `count_member`.
+    """
+    table: Mapping[str, Any] = json.loads(TABLE.read_text(encoding="utf-8"))
+    return table
+
+
+def count_member(name: str) -> dict[str, Any]:
+    """Count the costs of a member at its default size on single rows of `LENGTHS` tokens.
+
+    The result has `reads` (the kind of data) and `parameters` (of the default config). Its other entries are by length:
+    `state` has the bytes of the decoding state, or None without a state. `flops` has the additions and multiplications
+    of a forward pass per token. `keys` has the mean number of keys that a query of a head reads, or None if no pattern
+    of positions says it. `extrapolated` has the lengths at which `flops` follow from shorter rows. If the member or its
+    config fixes the length of a row, `own_length` has this length, and the other entries have only it.
+
+    name: name of the member.
+    """
+    choice = parse_member(name, ())
+    model = choice.build(0)
+    result: dict[str, Any] = {"reads": model.reads, "parameters": sum(x.numel() for x in model.parameters())}
+    if (own := _own_length(model)) is not None:
+        costs = _of_lengths({own: _count_flops(model, own)}, model, (own,))
+        return {**result, "own_length": own, **costs, "keys": {str(own): count_keys(model, own)}}
+    counted = _run_lengths(choice)
+    fitting = fit_length(choice, max(LENGTHS))
+    longest = build_without_numbers(fitting) or model_of(fitting)  # a table of all pairs would not fit in memory
+    return {**result, **_of_lengths(counted, longest, LENGTHS), "keys": _keys_of_lengths(choice)}
+
+
+def _own_length(model: Model) -> int | None:
+    """Return the positions of a row of a model that fixes them: pixel values, time steps, or steps of an episode."""
+    if model.reads == "images":
+        return sample_rows(model, 1, 1)[0].numel()
+    return int(getattr(model, "context", 0)) or None if model.reads in ("series", "trajectories") else None
+
+
+def _keys_of_lengths(choice: MemberChoice) -> dict[str, float | None]:
+    """Return the mean number of keys of a query for rows of `LENGTHS` tokens."""
+    pairs: dict[int, float] = {}
+    for length in PAIRED:
+        if extrapolate_pairs(pairs, max(LENGTHS)) is not None:
+            break
+        try:
+            keys = count_keys(fit_length(choice, length).build(0), length)
+        except (UserError, ValueError, LookupError):
+            keys = None
+        if keys is not None:
+            pairs[length] = keys * length
+    totals = {length: pairs.get(length) or extrapolate_pairs(pairs, length) for length in LENGTHS}
+    return {str(length): None if total is None else round(total / length, 1) for length, total in totals.items()}
+
+
+def count_keys(model: Model, length: int) -> float | None:
+    """Return the mean number of keys that a query of a head reads in a self-attention layer.
+
+    It is None for a model without such layers, and for a model with a layer that chooses keys by content.
+
+    model: the model.
+    length: tokens of a row.
+    """
+    named = {name: module for name, module in model.named_modules() if isinstance(module, Attention)}
+    layers = {name: layer for name, layer in named.items() if not layer.cross}
+    if not layers or any(by_content(part) for layer in layers.values() for part in layer.modules()):
+        return None
+    if model.reads == "sets":
+        return None  # elements have no positions, and only the pooled vectors read each other
+    pairs, queries = Counter[str](), Counter[str]()
+
+    def note(layer: str, pattern: Pattern, q: Queries, k: Keys, rows: Tensor | None) -> None:
+        heads = range(q.head, q.head + q.q.shape[1])
+        allowed = pair_mask(pattern, q.pos, k.pos, heads, rows)
+        shape = (len(q.q), len(heads), q.q.shape[2], k.pos.shape[2])
+        pairs[layer] += int(allowed.expand(shape).sum())
+
+    def on_read(layer: str, executor: str, request: Request) -> None:
+        if layer in layers:
+            note(layer, request.pattern, request.queries, request.keys, request.rows)
+
+    batch, state = sample_rows(model, 1, length), filled_state(model, 1, length)
+    unread: list[tuple[str, Pattern, Queries, Keys]] = []
+
+    def on_call(name: str, mechanism: KeyValueMechanism, arguments: Any) -> None:
+        q, k, _, ctx = arguments
+        unread.append((name, mechanism.batch_pattern(ctx) if k.own else mechanism.pattern, q, k))
+
+    with ExitStack() as hooks, torch.no_grad():
+        for name, layer in layers.items():
+            # counted once for each call of the layer, which may read a query in several calls of its mechanism
+            hooks.callback(layer.register_forward_pre_hook(partial(_count_queries, queries, name)).remove)
+            for part in layer.mechanism.modules():
+                if isinstance(part, KeyValueMechanism):
+                    handle = part.register_forward_pre_hook(partial(_pass_call, on_call, name))
+                    hooks.callback(handle.remove)
+        hooks.enter_context(layers_that_read(model.train(), on_read))
+        model(batch, state, 0.5)
+    for name, pattern, q, k in unread:
+        if name not in pairs and k is not None:  # the mechanism computes its scores itself
+            note(name, pattern, q, k, None)
+    if pairs.keys() != layers.keys():
+        return None  # a layer without keys, such as linear attention
+    return sum(pairs.values()) / sum(queries.values())
+
+
+def _count_queries(queries: Counter[str], name: str, layer: Attention, arguments: Any) -> None:
+    rows, tokens, _ = arguments[0].shape
+    queries[name] += rows * tokens * layer.sizes.heads
+
+
+def _pass_call(on_call: Any, name: str, module: Any, arguments: Any) -> None:
+    on_call(name, module, arguments)
+
+
+def _of_lengths(counted: Mapping[int, int], model: Model, lengths: tuple[int, ...]) -> dict[str, Any]:
+    flops = {length: counted.get(length) or extrapolate(counted, length) for length in lengths}
+    return {
+        "state": {str(length): count_state(model, length) for length in lengths},
+        "flops": {str(length): None if count is None else round(count / length) for length, count in flops.items()},
+        "extrapolated": [length for length in lengths if length not in counted and flops[length] is not None],
+    }
+
+
+def count_state(model: Model, length: int) -> int | None:
+    """Return the bytes of the decoding state of one row; None without a state.
+
+    model: the model.
+    length: tokens of the row.
+    """
+    try:
+        return state_bytes(model.start(1, length, device=device_of(model)))
+    except (NoState, ValueError):
+        return None
+
+
+def _run_lengths(choice: MemberChoice) -> dict[int, int]:
+    """Return the operations of a row by its length, for the lengths that are expected to take little time and memory.
+
+    Rows of a member whose operations grow faster than linearly are run up to 4,096 tokens only.
+    """
+    counted: dict[int, int] = {}
+    seconds, growth = 0.0, 1.0  # of the last length; growth as the exponent of the length
+    for length in COUNTED:
+        last = max(counted, default=length)
+        steep = growth > LINEAR and length > DENSE
+        if steep or seconds * (length / last) ** growth > PATIENCE:
+            break
+        began = time.process_time()
+        try:
+            counted[length] = _count_flops(fit_length(choice, length).build(0), length)
+        except (UserError, ValueError, LookupError):
+            continue
+        seconds = time.process_time() - began
+        if last < length:
+            growth = math.log(counted[length] / counted[last]) / math.log(length / last)
+    return counted
+
+
+def _count_flops(model: Model, length: int) -> int:
+    """Return the additions and multiplications of the forward pass of one row, with a full memory."""
+    model.train()
+    batch, state = sample_rows(model, 1, length), filled_state(model, 1, length)
+    with torch.no_grad(), counting() as tally:
+        model(batch, state, 0.5)
+    return tally.flops
+
+
+def extrapolate(counted: Mapping[int, int], length: int) -> int | None:
+    """Return b L + c L^2 through the two longest counted rows.
+
+    It is None if the result for a third row is wrong by over 2%.
+
+    counted: operations of a row by its length.
+    length: tokens of the row.
+    """
+    if len(counted) < 3 or length < max(counted):
+        return None
+    third, low, high = sorted(counted)[-3:]
+    square = (counted[high] / high - counted[low] / low) / (high - low)
+    linear = counted[low] / low - square * low
+    if abs(linear * third + square * third**2 - counted[third]) > FITS * counted[third]:
+        return None
+    return round(linear * length + square * length**2)
+
+
+def extrapolate_pairs(counted: Mapping[int, float], length: int) -> float | None:
+    """Return a + b L + c L^2 through the three longest counted rows.
+
+    The constant a counts the keys that are missing at the ends of a row. It is None if the result for a fourth row is
+    wrong by over 2%.
+
+    counted: pairs of query and key of a row by its length.
+    length: tokens of the row.
+    """
+    if len(counted) < 4 or length < max(counted):
+        return None
+    fourth, *lengths = sorted(counted)[-4:]
+    x = numpy.array(lengths, dtype=float) / length  # the row to find has length 1, so the equations are well scaled
+    coefficients = numpy.linalg.solve(x[:, None] ** numpy.arange(3), [counted[at] for at in lengths])
+    at_fourth = float(coefficients @ (fourth / length) ** numpy.arange(3))
+    return float(coefficients.sum()) if abs(at_fourth - counted[fourth]) <= FITS * counted[fourth] else None

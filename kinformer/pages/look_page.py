@@ -1,0 +1,375 @@
+"""The page of `kinformer look`: a text with the loss of each token, and the attention of each head."""
+
+import base64
+import json
+import math
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from kinformer.checkpoint.atomic_files import write
+from kinformer.core.checks import check_at_least
+from kinformer.core.quote import quote
+from kinformer.lab.attention_weights.head_groups import MOST, HeadGroup, head_groups
+from kinformer.lab.attention_weights.head_numbers import SINKS
+from kinformer.lab.attention_weights.retrieved_keys import RetrievedKeys
+from kinformer.lab.attention_weights.sum_blocks import sum_blocks
+from kinformer.lab.look import AttentionMaps
+from kinformer.pages.html_page import html_page
+from kinformer.pages.pictures.support.attention_calls import join_names, place_of
+
+CELLS = 128  # largest number of rows of a map on a page
+BEST = 5  # retrieved keys of a head that the page lists for a token
+STRONGEST = 0.95  # share of the tokens with a loss below the darkest colour
+EMPTY = "∅"  # a token without text, such as a begin token
+UNITS = {"steps": ("steps", "number of steps"), "exit": ("layers", "number of layers")}
+
+
+class TokenTint(NamedTuple):
+    """A number of each token that the page can show as the colour of the text.
+
+    title: name of the number.
+    unit: its unit.
+    values: the numbers; None for a token without one.
+    top: number that gets the strongest colour.
+    """
+
+    title: str
+    unit: str
+    values: list[float | None]
+    top: float
+
+
+def save_look_page(
+    seen: AttentionMaps, path: str | Path, title: str = "Attention on one text", cells: int = CELLS
+) -> None:
+    """Write a page that shows what a model attends to, and the loss of each token.
+
+    Choose it to search many heads by hand: every map can be enlarged, and the page gives the tokens and the weight of
+    each cell. `save_attention_maps` writes a picture for a document. The page is one file and needs no network.
+
+        kf.save_look_page(kf.look(model, "def main():"), "look.html")
+
+    seen: the maps, as `look` returns them.
+    path: the file to write.
+    title: title of the page.
+    cells: largest number of rows of a map on the page. Larger maps of single tokens are summed to maps of blocks.
+
+    Errors: OSError if the file cannot be written.
+    """
+    if not isinstance(seen, AttentionMaps):
+        raise TypeError(
+            f"wrong attention maps: got {quote(seen)}, expected the result of kf.look. Call "
+            "save_look_page(kf.look(model, text), path)"
+        )
+    check_at_least("cells", cells, 1)
+    if seen.cell == 1 and len(seen.tokens) > cells:
+        size = -(-len(seen.tokens) // cells)
+        seen = seen._replace(maps={name: sum_blocks(maps, size) for name, maps in seen.maps.items()}, cell=size)
+    write(Path(path), look_page(seen, title))
+
+
+def look_page(seen: AttentionMaps, title: str) -> bytes:
+    """Return the page as bytes of HTML.
+
+    seen: the maps, as `look` returns them.
+    title: title of the page.
+    """
+    here = Path(__file__)
+    groups = head_groups(_largest_set(seen.maps), len(seen.tokens), seen.cell)
+    tints, names = list(_tints(seen)), layer_names(seen)
+    body = "".join(_body(seen, groups, tints, names))
+    data = json.dumps(_data(seen, tints, names), ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    script = here.with_suffix(".js").read_text("utf-8")
+    scripts = f'<script type="application/json" id="look">{data}</script>\n<script>{script}</script>\n'
+    return html_page(title, body + scripts, here.with_suffix(".css").read_text("utf-8"))
+
+
+def layer_names(seen: AttentionMaps) -> dict[str, str]:
+    """Return a short name for each attention layer, such as "layer 3".
+
+    Layers that would share a short name keep their full names.
+
+    seen: the maps.
+    """
+    names = {name: place_of(name) or "the layer" for name in (*seen.maps, *seen.unseen)}
+    counts = Counter(names.values())
+    return {name: short if counts[short] == 1 else name for name, short in names.items()}
+
+
+def _largest_set(maps: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the maps of the most frequent size; only maps of equal size can be compared."""
+    sizes = Counter(attention.shape[1] for attention in maps.values())
+    size = sizes.most_common(1)[0][0] if sizes else 0
+    return {name: attention for name, attention in maps.items() if attention.shape[1] == size}
+
+
+def _tints(seen: AttentionMaps) -> Iterator[TokenTint]:
+    if seen.bits is not None:
+        real = seen.bits[seen.bits.isfinite()]
+        top = float(real.quantile(STRONGEST)) if len(real) else 1.0
+        yield TokenTint("loss", "bits", _numbers(seen.bits), max(top, 1.0))
+    for name, depth in seen.depths.items():
+        unit, title = UNITS[name.rpartition(".")[2]]
+        place = "" if len(seen.depths) == 1 else f" ({name})"
+        yield TokenTint(title + place, unit, _numbers(depth), max(float(depth.max()), 1.0))
+
+
+def _numbers(values: Tensor, digits: int = 4) -> list[float | None]:
+    """Return numbers for JSON, which has no NaN and no infinity."""
+    return [round(value, digits) if math.isfinite(value) else None for value in values.tolist()]
+
+
+# The data of the script -----------------------------------------------------------------------------------------------
+
+
+def _data(seen: AttentionMaps, tints: Sequence[TokenTint], names: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "tokens": [_visible(token) for token in seen.tokens],
+        "tints": [tint._asdict() for tint in tints],
+        "layers": [_layer(seen, name, attention, names[name]) for name, attention in seen.maps.items()],
+        "retrieved": [_retrieved(keys) for keys in seen.retrieved.values()],
+    }
+
+
+def _visible(token: bytes) -> str:
+    """Return a text with visible line breaks and spaces."""
+    return token.decode(errors="replace").replace("\n", "⏎").replace("\t", "⇥").replace(" ", "␣") or EMPTY
+
+
+def _layer(seen: AttentionMaps, name: str, attention: Tensor, short: str) -> dict[str, Any]:
+    numbers, side = seen.heads[name], attention.shape[1]
+    # the square root keeps small weights apart: 255 steps, and an error of at most 0.004
+    codes = (255 * attention.clamp(0, 1).sqrt()).round().to(torch.uint8)
+    return {
+        "name": short,
+        "heads": len(attention),
+        "n": len(seen.tokens) if -(-len(seen.tokens) // seen.cell) == side else side * seen.cell,
+        "c": side,
+        "cell": seen.cell,
+        "map": base64.b64encode(zlib.compress(codes.numpy().tobytes(), 9)).decode(),
+        "distance": _numbers(numbers.distance),
+        "entropy": _numbers(numbers.entropy),
+        "first": _numbers(numbers.first_token),
+    }
+
+
+def _retrieved(keys: RetrievedKeys) -> dict[str, Any]:
+    """Return the best keys of each token as lists of head, place, weight and distance."""
+    heads, count, k = keys.places.shape
+    rows: list[list[list[float | None]]] = [[] for _ in range(count)]
+    none = torch.full((heads, count, k), math.nan)
+    tensors = (keys.places, *(none if part is None else part for part in (keys.weights, keys.distances)))
+    for head in range(heads):
+        lists = [column[head, :, :BEST].tolist() for column in tensors]
+        for token, (places, weights, distances) in enumerate(zip(*lists, strict=True)):
+            for place, weight, distance in zip(places, weights, distances, strict=True):
+                if place >= 0:
+                    numbers = [None if math.isnan(x) else round(x, 4) for x in (weight, distance)]
+                    rows[token].append([head, place, *numbers])
+    texts = {place: [_visible(part) for part in text] for place, text in keys.texts.items()}
+    is_memory = keys.distances is None
+    columns = [keys.weights is not None, not is_memory]
+    return {"heads": heads, "keys": rows, "texts": None if is_memory else texts, "columns": columns}
+
+
+# The parts of the page ------------------------------------------------------------------------------------------------
+
+
+def _body(
+    seen: AttentionMaps, groups: Sequence[HeadGroup], tints: Sequence[TokenTint], names: Mapping[str, str]
+) -> Iterator[str]:
+    yield from _text(seen, tints)
+    if seen.maps:
+        yield from _grid(seen)
+        yield from _table(seen, groups, names)
+        yield from _groups(seen, groups, names)
+    for number, (name, keys) in enumerate(seen.retrieved.items()):
+        yield from _retrieval(number, names.get(name, place_of(name)), keys)
+    yield from _unseen(seen, names)
+    yield from ZOOM
+
+
+ZOOM = (
+    '<dialog id="zoom" class="zoom" aria-labelledby="zoom-title">\n',
+    '<div class="bar"><h2 id="zoom-title"></h2><button type="button" id="zoom-previous">Previous</button>\n',
+    '<button type="button" id="zoom-next">Next</button><button type="button" id="zoom-close">Close</button></div>\n',
+    '<p id="zoom-numbers" class="soft"></p>\n',
+    '<canvas id="zoom-map" width="900" height="900" tabindex="0" role="img"></canvas>\n',
+    '<p id="zoom-cell" aria-live="polite"></p><p id="zoom-best" class="soft"></p>\n',
+    '<p class="soft">Rows are queries and columns are keys. A click or the arrow keys choose a cell. Page Up and ',
+    "Page Down turn to another map, and Escape closes this one.</p></dialog>\n",
+)
+
+
+def _text(seen: AttentionMaps, tints: Sequence[TokenTint]) -> Iterator[str]:
+    count = len(seen.tokens)
+    yield f"<h2>Text of {count:,} tokens</h2>\n"
+    if seen.bits is not None:
+        mean = float(seen.bits[1:].double().mean())
+        yield f"<p>The mean loss is {mean:.2f} bits per token. The first token has no loss.</p>\n"
+    for tint in tints:
+        if tint.unit != "bits":
+            values = [value for value in tint.values if value is not None]
+            counts = "; ".join(
+                f"{value:g} {tint.unit.removesuffix('s') if value == 1 else tint.unit}: {number:,} tokens"
+                for value, number in sorted(Counter(values).items())
+            )
+            yield (
+                f"<p>The {escape(tint.title)} of a token is {sum(values) / len(values):.2f} on average. {counts}.</p>\n"
+            )
+    if tints:
+        options = "".join(
+            f'<option value="{place}">{escape(tint.title)}: strongest colour from {tint.top:.3g} {tint.unit}</option>'
+            for place, tint in enumerate(tints)
+        )
+        yield f'<p class="controls"><label>Colour of the text: <select id="tint">{options}</select></label></p>\n'
+    empty = f" {EMPTY} is a token without text, such as a begin token." if b"" in seen.tokens else ""
+    yield (
+        f'<p class="soft">A click or the arrow keys choose a token. Its numbers stand below the text.{empty}</p>\n'
+        '<div id="tokens" class="tokens" tabindex="0" role="group" aria-label="The text; arrow keys choose a token">'
+    )
+    for place, token in enumerate(seen.tokens):
+        value = tints[0].values[place] if tints else None
+        strength = 0.0 if value is None else 0.85 * min(max(value / tints[0].top, 0.0), 1.0)
+        letters = escape(token.decode(errors="replace")).replace("\n", "⏎\n") or EMPTY
+        space = "" if seen.bits is not None or seen.depths or b"".join(seen.tokens).strip(b"0123456789-") else " "
+        yield f'<span style="--t:{strength:.2f}">{letters}</span>{space}'
+    yield '</div>\n<p id="token" aria-live="polite"></p>\n'
+
+
+def _grid(seen: AttentionMaps) -> Iterator[str]:
+    cells = (
+        "A cell is the weight of one key for one query."
+        if seen.cell == 1
+        else f"A cell is a block of {seen.cell:,} queries and {seen.cell:,} keys. It shows the summed weight of its "
+        "keys, as a mean over its queries."
+    )
+    yield f"<h2>Attention by layer and head</h2>\n<p>A row of this grid is a layer. {cells}\n"
+    yield (
+        "In a map, rows are queries and columns are keys. Stronger colour is more weight: the opacity is the square "
+        "root of the weight.</p>\n"
+    )
+    yield (
+        '<p class="soft">Weights are rounded to 255 steps of their square root, so a weight is off by at most 0.004. '
+        "A click, or Enter on a map, enlarges it. The arrow keys move between maps.</p>\n"
+    )
+    yield '<div class="scroll grid" id="grid" role="group" aria-label="Attention maps by layer and head">'
+    yield "<noscript>The maps need JavaScript.</noscript></div>\n"
+
+
+HEADINGS = ("layer", "head", "mean distance, tokens", "entropy, bits", "on the first token", f"on the first {SINKS}")
+
+
+def _table(seen: AttentionMaps, groups: Sequence[HeadGroup], names: Mapping[str, str]) -> Iterator[str]:
+    numbers_of_groups = {head: number for number, group in enumerate(groups, 1) for head in group.heads}
+    headings = (*HEADINGS, "group") if groups else HEADINGS
+    yield (
+        "<h2>Numbers of each head</h2>\n"
+        "<p>All numbers are means over queries. The distance between a query and its keys is weighted by attention. An "
+        "entropy of n bits is as even as 2<sup>n</sup> keys of equal weight. The last two columns are the weight on "
+        "the first tokens, which are often attention sinks. They count the queries after these tokens.</p>\n"
+        '<div class="scroll numbers" tabindex="0" role="region" aria-label="Numbers of each head"><table><thead><tr>'
+    )
+    yield "".join(f'<th scope="col"><button type="button">{title}</button></th>' for title in headings)
+    yield '</tr></thead><tbody id="heads">\n'
+    for place, (layer, numbers) in enumerate(seen.heads.items()):
+        for head in range(len(numbers.distance)):
+            distance, entropy, *first = (float(column[head]) for column in numbers)
+            number = numbers_of_groups.get((layer, head), 0)
+            cells = (
+                (place, escape(names[layer])),
+                (head, str(head)),
+                (distance, f"{distance:,.1f}"),
+                (entropy, f"{entropy:.2f}"),
+                *((share, "–" if math.isnan(share) else f"{share:.0%}") for share in first),
+                (number or math.inf, str(number) if number else ""),
+            )
+            columns = "".join(
+                f'<td data-value="{value if math.isfinite(value) else 1e9:.6g}">{text}</td>'
+                for value, text in cells[: len(headings)]
+            )
+            yield f"<tr>{columns}</tr>\n"
+    yield "</tbody></table></div>\n"
+
+
+def _groups(seen: AttentionMaps, groups: Sequence[HeadGroup], names: Mapping[str, str]) -> Iterator[str]:
+    yield (
+        "<h2>Heads that do the same</h2>\n"
+        "<p>The difference of two heads is the share of weight that they place on different keys, as a mean over "
+        "queries. It is measured on the cells of the maps. Its formula is "
+        "<code>d(a, b) = 1/T Σ_i ½ Σ_j |a_ij - b_ij|</code>.</p>\n"
+        f"<p>Two heads of a group differ by at most {MOST:.0%}.</p>\n"
+    )
+    if not groups:
+        yield "<p>There is no such group.</p>\n"
+        return
+    yield '<ol class="groups">\n'
+    for group in groups:
+        by_layer: dict[str, list[str]] = {}
+        for layer, head in group.heads:
+            by_layer.setdefault(layer, []).append(str(head))
+        heads = "; ".join(
+            f"{escape(names[layer])} head{'s' if len(heads) > 1 else ''} {', '.join(heads)}"
+            for layer, heads in by_layer.items()
+        )
+        numbers = [[float(column[head]) for column in seen.heads[layer][:3]] for layer, head in group.heads]
+        distance, entropy, first = (sum(column) / len(column) for column in zip(*numbers, strict=True))
+        yield (
+            f"<li><b>{len(group.heads)} heads</b>, which differ by at most {group.difference:.1%}: {heads}. "
+            f'<span class="soft">On average: distance {distance:.1f} tokens, entropy {entropy:.2f} bits, {first:.0%} '
+            "on the first token.</span></li>\n"
+        )
+    yield "</ol>\n"
+
+
+def _retrieval(number: int, name: str, keys: RetrievedKeys) -> Iterator[str]:
+    heads, _, k = keys.places.shape
+    is_memory = keys.distances is None
+    source = "its memory of the text" if is_memory else "a datastore"
+    parts = [
+        f"For each token, {name or 'the model'} retrieves up to {k:,} keys from {source}.",
+        f"The table has the best {min(k, BEST)}{' of each head' if heads > 1 else ''} for the token that is chosen in "
+        "the text above.",
+    ]
+    columns = ["head and token" if is_memory else "entry"]
+    columns.append(f"text, with the {'token of the key' if is_memory else 'token that followed'} marked")
+    if keys.weights is not None:
+        parts.append("The weight is the softmax over the retrieved keys.")
+        columns.append("weight")
+    if keys.distances is not None:
+        parts.append("The distance is the squared distance between the state of the token and the key.")
+        columns.append("distance")
+    if keys.share is not None and bool((keys.places >= 0).any()):
+        share = keys.share[:, (keys.places >= 0).any(-1).any(0)]
+        low, high = float(share.min()), float(share.max())
+        extent = "" if f"{low:.0%}" == f"{high:.0%}" else f", from {low:.0%} to {high:.0%}"
+        parts.append(f"Their mean share of the result is {float(share.mean()):.0%}{extent}.")
+    headings = "".join(f'<th scope="col">{column}</th>' for column in columns)
+    yield (
+        f"<h2>Keys that {escape(name or 'the model')} retrieves</h2>\n<p>{escape(' '.join(parts))}</p>\n"
+        f'<div class="scroll numbers"><table class="retrieved"><thead><tr>{headings}</tr></thead>'
+        f'<tbody id="retrieved-{number}" aria-live="polite"></tbody></table></div>\n'
+    )
+
+
+def _unseen(seen: AttentionMaps, names: Mapping[str, str]) -> Iterator[str]:
+    if not seen.unseen:
+        if not seen.maps:
+            yield "<p>The model has no attention layer, so there is no map.</p>\n"
+        return
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in seen.unseen.items():
+        by_reason.setdefault(reason, []).append(names[name])
+    yield "<h2>Layers without a map</h2>\n<ul>\n"
+    for reason, layers in by_reason.items():
+        verb = "has" if len(layers) == 1 else "have"
+        place = join_names(layers)
+        yield f"<li>{escape(place[:1].upper() + place[1:])} {verb} no map: {escape(reason)}.</li>\n"
+    yield "</ul>\n"

@@ -1,0 +1,1 @@
+"""Documentation as Markdown: pages of parts, members, commands, claims, laws, topics and terms."""

@@ -1,0 +1,33 @@
+"""Debian's chromium for tests of HTML pages."""
+
+import importlib.util
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+CHROMIUM = shutil.which("chromium")
+# no network: a page must need none, and chromium's own services would wait for it
+OPTIONS = (
+    *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),
+    *("--disable-sync", "--disable-dev-shm-usage"),
+)
+
+
+@contextmanager
+def open_browser() -> Iterator[Any]:
+    """Enter a context with a browser; the test is skipped where playwright or chromium is missing."""
+    if importlib.util.find_spec("playwright") is None:
+        pytest.skip("playwright is not installed: a page of the atlas is not opened in a browser")
+    if CHROMIUM is None:
+        pytest.skip("chromium is not installed: a page of the atlas is not opened in a browser")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(OPTIONS))
+        try:
+            yield browser
+        finally:
+            browser.close()

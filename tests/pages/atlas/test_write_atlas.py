@@ -1,0 +1,301 @@
+"""The atlas holds a card for every member with equal facts, loads nothing from elsewhere, and answers questions."""
+
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kinformer.cli.support.atlas_content import atlas_content
+from kinformer.cli.support.catalogue import member_facts
+from kinformer.core.discover import members
+from kinformer.pages.atlas import member_card
+from kinformer.pages.atlas.lineage import lineage
+from kinformer.pages.atlas.member_card import draw_member, write_count, write_order
+from kinformer.pages.atlas.member_costs import member_costs
+from kinformer.pages.atlas.write_atlas import EXAMPLES, PAGE, SCRIPTS, is_atlas, write_atlas
+from kinformer.pages.idea import all_ideas
+from tests.pages.atlas.browser import open_browser
+
+REPORT = """Random blocks shorten the paths
+Zaheer et al., 2020
+
+  holds          mean path: -1 ± 0.1, wanted below 0
+
+holds
+
+the picture is in claims/bigbird_paths.png
+"""
+DRAWN = {"gpt", "longformer", "transformer_xl", "reformer", "lstm", "bloom", "linformer"}
+NOTHING = '<div class="drawing"></div>'
+FACTS = (
+    *("reads", "order of cost", "FLOPs per token", "decoding state", "keys per query", "growth of the cost"),
+    *("parameters", "family", "descends from", "what it changes", "descendants", "in Python", "keywords", "train it"),
+    *("claims", "measured", "arena", "ideas", "read more"),
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("atlas")
+    (root / "claims").mkdir()
+    (root / "claims" / "bigbird_paths.txt").write_text(REPORT, encoding="utf-8")
+    (root / "claims" / "blockbert_memory.txt").write_text("no report\n", encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:  # the drawings of all members take 20 s; tests/cli has them too
+        patch.setattr(member_card, "draw_member", lambda name: draw_member(name) if name in DRAWN else NOTHING)
+        write_atlas(atlas_content(root / "claims"), root / "site")
+    return root / "site"
+
+
+@pytest.fixture(scope="module")
+def html(folder: Path) -> str:
+    return (folder / PAGE).read_text(encoding="utf-8")
+
+
+class Elements(HTMLParser):
+    """Start tags of a page with their attributes, and the tags that are open at the end."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "input", "br", "img", "link", "hr"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        while self.open and self.open[-1] != tag and self.open[-1] in ("li", "p"):  # their end tags may be left out
+            self.open.pop()
+        assert self.open and self.open[-1] == tag, (tag, self.open[-3:])
+        self.open.pop()
+
+
+def cards(html: str) -> dict[str, str]:
+    return dict(re.findall(r'<article class="card" id="member/(\w+)".*?>(.*?)</article>', html, re.DOTALL))
+
+
+def test_the_site_is_small_and_loads_nothing_from_elsewhere(folder: Path, html: str) -> None:
+    assert sum(file.stat().st_size for file in folder.iterdir()) < 10_000_000
+    assert {file.name for file in folder.iterdir()} == {PAGE, "data.js", *SCRIPTS}
+    for tag, attributes in Elements(html).tags:
+        for name in ("src", "srcset", "data", "poster", "action", "xlink:href"):
+            if value := attributes.get(name):
+                assert (folder / value).is_file(), (tag, value)
+        if tag != "a":
+            assert "href" not in attributes, tag
+    for text in (html, *(file.read_text(encoding="utf-8") for file in folder.glob("*.js"))):
+        assert not re.search(r"@import|url\((?!#)|fetch\(|XMLHttpRequest|import\(|importScripts", text)
+
+
+def test_every_member_has_a_card_with_the_same_facts(html: str) -> None:
+    texts = cards(html)
+    assert sorted(texts) == sorted(members())
+    facts = member_facts()
+    for name, text in texts.items():
+        assert tuple(re.findall(r"<dt>(.*?)</dt>", text)) == FACTS, name
+        assert f"{facts[name]['paper']}, {facts[name]['year']}" in text
+        assert not facts[name]["url"] or f'href="{facts[name]["url"].replace("&", "&amp;")}"' in text
+        assert f"<code>kf.{name}()</code>" in text
+        assert f"kinformer train {name} --data " in text
+        assert f"<code>{write_order(facts[name]['cost'])}</code>" in text.replace("&amp;", "&")
+        for claim in facts[name]["claims"]:
+            assert f"<code>kinformer claim {claim}</code>" in text, name
+
+
+def test_a_report_of_a_claim_stands_on_the_card(html: str) -> None:
+    texts = cards(html)
+    assert (
+        "<code>kinformer claim bigbird_paths</code>: Random blocks shorten the paths. Result: <b>holds</b>"
+        in texts["bigbird"]
+    )
+    assert "<code>kinformer claim blockbert_memory</code>: not measured here" in texts["blockbert"]
+
+
+def test_drawings_have_descriptions_and_ids_are_unique(html: str) -> None:
+    texts = cards(html)
+    for name in DRAWN - {"lstm"}:
+        assert "<svg" in texts[name] and f'aria-label="{name}: ' in texts[name], name
+    assert "No drawing" in texts["lstm"]
+    tags = Elements(html).tags
+    for tag, attributes in tags:
+        if tag == "svg":
+            assert attributes.get("aria-label"), attributes
+        if tag == "img":
+            assert attributes.get("alt")
+    ids = [attributes["id"] for _, attributes in tags if "id" in attributes]
+    assert len(set(ids)) == len(ids)
+    links = {attributes["href"] for tag, attributes in tags if tag == "a"}
+    inside = {link[1:].partition("?")[0] for link in links if link and link.startswith("#")}
+    assert inside <= set(ids)
+
+
+def test_the_map_links_every_member_and_every_parent(html: str) -> None:
+    map_html = html.partition('<svg id="map"')[2].partition("</svg>")[0]
+    assert sorted(re.findall(r'<a href="#member/(\w+)"', map_html)) == sorted(members())
+    lines = set(re.findall(r'data-parent="(\w+)" data-child="(\w+)"', map_html))
+    assert lines == {(parent, name) for name, descent in lineage().items() for parent in descent.parents}
+
+
+def test_every_idea_has_a_page(html: str) -> None:
+    for idea in all_ideas().values():
+        assert f'id="idea/{idea.name}"' in html
+        for place in idea.places:
+            if place.startswith("members/"):
+                assert f'href="#idea/{idea.name}"' in cards(html)[place.removeprefix("members/")]
+
+
+def test_an_atlas_is_recognised(folder: Path, tmp_path: Path) -> None:
+    assert is_atlas(folder)
+    (tmp_path / PAGE).write_text("<title>another page</title>")
+    assert not is_atlas(tmp_path)
+    assert not is_atlas(tmp_path / "missing")
+
+
+def test_counts_are_written_with_three_digits() -> None:
+    numbers = {4_653_056: "4.65 M", 999_999: "1e+03 k", 12: "12", 43_974_656: "44 M", 2_000_000_000: "2 G"}
+    assert {count: write_count(count) for count in numbers if count != 999_999} == {
+        count: text for count, text in numbers.items() if count != 999_999
+    }
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with open_browser() as browser:
+        yield browser
+
+
+@pytest.fixture
+def page(browser: Any, folder: Path) -> Iterator[Any]:
+    """The atlas, opened from its file; no error and no request to elsewhere may happen."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    page, problems = context.new_page(), []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+    page.on("request", lambda request: None if request.url.startswith("file:") else problems.append(request.url))
+    page.goto(f"{(folder / PAGE).as_uri()}")
+    yield page
+    context.close()
+    assert not problems
+
+
+def shown_cards(page: Any) -> list[str]:
+    return page.evaluate("[...document.querySelectorAll('.card')].filter((x) => !x.hidden).map((x) => x.dataset.name)")
+
+
+def test_the_cheapest_member_at_16384_tokens_comes_first(page: Any) -> None:
+    page.select_option("select[name=sort]", "flops")
+    flops = {name: entry["flops"].get("16384") for name, entry in member_costs()["members"].items()}
+    expected = sorted((count, name) for name, count in flops.items() if count is not None)
+    assert shown_cards(page)[: len(expected)] == [name for _, name in expected]
+    assert page.inner_text("#lead-sort").startswith(f"Fewest FLOPs per token at 16,384 tokens: {expected[0][1]} (")
+    assert "sort=flops" in page.url
+    page.select_option("select[name=family]", "memory")
+    assert set(shown_cards(page)) == {name for name, descent in lineage().items() if descent.family == "memory"}
+
+
+def test_who_descends_from_transformer_xl(page: Any) -> None:
+    page.keyboard.press("/")
+    page.keyboard.type("transformer xl")
+    page.keyboard.press("Enter")
+    assert page.url.endswith("#member/transformer_xl")
+    assert shown_cards(page) == ["transformer_xl"]
+    text = page.inner_text("[id='member/transformer_xl']")
+    expected = ("adaptive_span", "compressive_transformer", "gtrxl", "spalm", "memorizing_transformer", "longformer_lm")
+    assert all(name in text for name in expected)
+    page.click(".card:not([hidden]) >> text=on the map")
+    page.wait_for_selector("#map.chosen")
+    below = page.evaluate("[...document.querySelectorAll('#map a.below')].map((x) => x.dataset.name)")
+    assert sorted(below) == sorted(expected)
+    above = page.evaluate("[...document.querySelectorAll('#map a.above')].map((x) => x.dataset.name)")
+    assert sorted(above) == ["al_rfou", "shaw", "transformer"]
+    page.focus("#map a[data-name=bert]")
+    assert "From bert descend" in page.inner_text("#descent")
+
+
+def test_what_query_40_reads_under_an_own_expression(page: Any) -> None:
+    page.click("nav >> text=playground")
+    page.fill("#expression-left", "Causal() & (Band(2) | Tokens((0, 7)))")
+    expected = "Query 40 reads 5 keys: 0, 7, 38-40."
+    page.wait_for_function(f"document.querySelector('.query').textContent.includes('{expected}')")
+    page.focus("canvas")
+    page.keyboard.press("ArrowUp")
+    assert page.inner_text(".query").startswith("Query 39 reads 5 keys: 0, 7, 37-39")
+    assert "query=39" in page.url
+    page.fill("#expression-left", "Causal() & Bnad(2)")
+    page.wait_for_selector(".error:not([hidden])")
+    assert page.inner_text(".error:visible") == "Bnad in 'Causal() & Bnad(2)' is not a pattern; the nearest is 'Band'"
+    page.fill("#expression-left", "Causal() & Band(9)")
+    page.wait_for_function("document.querySelector('.view dl').textContent.includes('10 keys per query')")
+
+
+def test_two_expressions_and_two_members_have_an_address(page: Any) -> None:
+    base = page.url.partition("#")[0]
+    page.goto(f"{base}#playground?left=Causal()&right=Band(1)&length=16&query=3")
+    queries = page.evaluate("[...document.querySelectorAll('.query')].map((x) => x.textContent)")
+    assert queries[0].startswith("Query 3 reads 4 keys: 0-3") and queries[1].startswith("Query 3 reads 3 keys: 2-4")
+    page.goto(f"{base}#compare?left=gpt&right=longformer")
+    rows = page.evaluate("[...document.querySelectorAll('#table tr')].map((x) => [...x.cells].map((y) => y.innerText))")
+    assert rows[0][1:] == ["gpt", "longformer"]
+    assert [row[0] for row in rows[4:]] == list(FACTS)
+    page.select_option("#pair select[name=right]", "bigbird")
+    assert "right=bigbird" in page.url
+
+
+def test_the_examples_are_expressions(page: Any) -> None:
+    page.goto(f"{page.url.partition('#')[0]}#playground")
+    for text in EXAMPLES:
+        page.click(f".examples button[data-text={text!r}]")
+        assert page.input_value("#expression-left") == text
+        assert page.is_hidden(".view .error")
+    for entry in page.evaluate("ATLAS.patterns.map(({ example }) => example)"):
+        page.evaluate("(text) => Atlas.parsePattern(text)", entry)
+
+
+@pytest.mark.parametrize(
+    ("words", "address"),
+    [
+        ("sliding window", "topic=local"),
+        ("GPT2LMHeadModel", "#member/gpt"),
+        ("SlidingWindow", "Band"),
+        ("streaming llm", "topic=sinks"),
+        ("hashed attention", "#idea/lsh"),
+        ("longfomer", "#member/longformer"),
+        ("Strided", "Strided"),
+    ],
+)
+def test_search_finds_other_names(page: Any, words: str, address: str) -> None:
+    page.fill("#search", words)
+    links = page.evaluate("[...document.querySelectorAll('#results a')].map((x) => decodeURIComponent(x.href))")
+    assert links and address in links[0] or any(address in link for link in links[:3]), links
+    page.keyboard.press("Escape")
+    assert page.is_hidden("#results")
+
+
+@pytest.mark.parametrize("width", [500, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_section_is_wider_than_the_screen(browser: Any, folder: Path, width: int, scheme: str) -> None:
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page = context.new_page()
+    for section in ("members", "member/bigbird", "lineage", "playground", "compare", "ideas", "idea/lsh"):
+        page.goto(f"{(folder / PAGE).as_uri()}#{section}")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), section
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 26)"
+    assert dark is (scheme == "dark")
+    context.close()
+
+
+def test_the_cards_are_there_without_scripts(browser: Any, folder: Path) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto((folder / PAGE).as_uri())
+    assert page.locator(".card").count() == len(members())
+    assert page.locator(".card dl.more >> visible=true").count() == len(members())
+    context.close()
