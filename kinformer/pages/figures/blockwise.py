@@ -9,7 +9,7 @@ from kinformer.pages.eight_tokens import TOKENS
 from kinformer.pages.pictures.support.diagram import Diagram
 from kinformer.pages.pictures.support.picture_panels import Panel, Picture, numbers
 
-BLOCKS, WIDTH, LEFT = 2, 30, 16  # blocks of the eight tokens; columns of a block, first column of the blocks
+BLOCKS, WIDTH, LEFT = 2, 38, 16  # blocks of the eight tokens; columns of a block, first column of the blocks
 SIZE, COUNT = 4, 3  # positions in a block and blocks of the matrices
 
 
@@ -21,7 +21,7 @@ def draw() -> Iterator[Diagram | Picture]:
         f"three heads with {COUNT} blocks of {SIZE} positions: the permutations are shifts by 0, 1 and 2",
         tuple(f"key block {block}" for block in range(COUNT)),
         tuple(_matrix(f"{permutation}", permutation) for permutation in shifts),
-        note="The three heads together read every pair of positions once.",
+        note="A row is a query and a column is a key. The three heads together read every pair of positions once.",
     )
 
 
@@ -46,7 +46,8 @@ def _blocks() -> Diagram:
 
 
 def _name(block: int, size: int) -> str:
-    return ", ".join(f"{place} {TOKENS[place]}" for place in range(block * size, (block + 1) * size))
+    words = ", ".join(f"{place} {TOKENS[place]}" for place in range(block * size, (block + 1) * size))
+    return f"block {block}: {words}"
 
 
 def _matrix(title: str, permutation: tuple[int, ...]) -> Panel:

@@ -80,5 +80,6 @@ def _four_pieces() -> Picture:
         "the four pieces of the attention matrix; S0 and S1 are the global tokens of the sentences 0-3 and 4-7",
         PIECES,
         (Panel("", piece * reads, reads.float(), short, short),),
-        note="g2l is hard masked: a global token reads only its own sentence. l2l is a window of radius 1.",
+        note="A row is a query and a column is a key; the first two of each are S0 and S1. With the hard mask of g2l, "
+        "a global token reads only its own sentence. The window of l2l has radius 1.",
     )

@@ -8,7 +8,7 @@ from kinformer.pages.pictures.support.diagram import Diagram
 
 SIGMA, OFFSETS = 2.0, (1e-6, 0.5)  # the initial |b| of each curve
 KINDS = ("w = 0.125, b = 0", "w = 0.125, b = -0.5")
-LEFT, STEP, HEIGHT, LOWEST = 10, 12, 10, 2.0  # lines of the curve, and the lowest G that is drawn
+LEFT, STEP, HEIGHT, LOWEST = 10, 11, 10, 2.0  # lines of the curve, and the lowest G that is drawn
 QUERY = 3
 
 
@@ -58,7 +58,7 @@ def _weights(priors: list[kf.GaussianPrior]) -> Diagram:
         weights = attention_weights(kf.Softmax(kf.Full(), prior), 0 * x, x)[QUERY].tolist()
         diagram.words(0, 4 * row + 1, f"b = {-OFFSETS[row] if row else 0:g}", row + 1)
         for key, weight in enumerate(weights):
-            diagram.box(LEFT + 11 * key, 4 * row, 10, 3, f"{weight:.2f}", row + 1)
+            diagram.box(LEFT + STEP * key, 4 * row, 10, 3, f"{weight:.2f}", row + 1)
     for key, token in enumerate(TOKENS):
-        diagram.words(LEFT + 11 * key + 2, 7, f"{key} {token}")
+        diagram.words(LEFT + STEP * key + 2, 7, f"{key} {token}")
     return diagram

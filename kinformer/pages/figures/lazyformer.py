@@ -18,7 +18,7 @@ def draw() -> Iterator[Diagram]:
     )
     diagram.words(0, 8, "x", 3)
     for n in range(LAYERS):
-        x, first = 4 + 25 * n, n % EVERY == 0
+        x, first = 3 + 25 * n, n % EVERY == 0
         diagram.words(x + 1, 0, f"layer {n + 1}", bold=True)
         if first:
             diagram.box(x, 3, 12, 3, "Q and K", 1)

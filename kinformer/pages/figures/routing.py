@@ -17,7 +17,7 @@ from kinformer.pages.pictures.support.picture_panels import NARROW, Panel, Pictu
 
 CENTROIDS = (45, 180, 300)  # degrees
 DECAY, TAKEN = 0.9, 3
-X, Y, RADIUS = 28, 9, 8  # centre of the circle, and its radius in lines
+X, Y, RADIUS = 30, 9, 8  # centre of the circle, and its radius in lines
 KINDS = tuple(f"cluster {n}" for n in range(len(CENTROIDS)))
 
 
@@ -29,16 +29,16 @@ def draw() -> Iterator[Diagram | Picture]:
 
 
 def draw_token_circle(diagram: Diagram, kinds: Sequence[int]) -> None:
-    """Draw the eight tokens on a circle around (X, Y), each at its angle.
+    """Draw the eight tokens on a circle around (X, Y), each at its angle, with the number of its cluster (c0, c1, ..).
 
     diagram: the diagram to draw in.
-    kinds: number of the kind of each token, which sets its colour.
+    kinds: number of the kind of each token, which sets its colour: 1 for cluster 0.
     """
     diagram.circle(X, Y, RADIUS)
     for place, (token, angle, kind) in enumerate(zip(TOKENS, ANGLES, kinds, strict=True)):
         cos, sin = math.cos(math.radians(angle)), math.sin(math.radians(angle))
         x, y = round(X + 2 * RADIUS * cos), round(Y - RADIUS * sin)
-        label = f"{place} {token} {angle}"
+        label = f"{place} {token} {angle} c{kind - 1}"
         diagram.words(x, y, "●", kind)
         diagram.words(x + 2 if cos > 0 else x - 1 - len(label), y, label, kind)
 
@@ -87,11 +87,12 @@ def _clusters() -> Diagram:
     diagram = Diagram(
         "clusters of the eight tokens: each token belongs to its nearest centroid",
         kinds=KINDS,
-        note=f"An arrow is a centroid. Its label is its angle before and after one training step with decay {DECAY}.",
+        note="A label of a token ends with its cluster (c). An arrow is a centroid, with its angle before and after one training step "
+        f"with decay {DECAY}.",
     )
     draw_token_circle(diagram, [1 + n for n in clusters[0, 0].tolist()])
     for n, (before, after) in enumerate(zip(CENTROIDS, degrees(routing.centroids.mu[0]), strict=True)):
-        draw_direction(diagram, before, 0.42, f"{before} → {after}", n + 1)
+        draw_direction(diagram, before, 0.42, f"c{n}: {before}→{after}", n + 1)
     return diagram
 
 
@@ -99,9 +100,10 @@ def _equal_sizes() -> Diagram:
     published = PublishedRouting(1, 2, len(CENTROIDS), TAKEN, norm="none")
     published.centroids.mu.copy_(first_centroids()[None])
     diagram = Diagram(
-        f"the published form: each centroid takes the {TAKEN} tokens most similar to it",
+        f"the paper's form: each centroid takes the {TAKEN} tokens most similar to it",
         kinds=KINDS,
-        note="Before dog (5) arrives, the (4) is in two clusters. Afterwards it is in one.",
+        note="Of the first 5 tokens, the (4) is in clusters 0 and 2. Of all 8, it is in cluster 0 only, because too (7) "
+        "takes its place in cluster 2.",
     )
     x = 26
     for place, token in enumerate(TOKENS):
@@ -130,7 +132,7 @@ def _patterns() -> Picture:
         "two patterns that depend on positions, and routing, which depends on content",
         ("read by position", *KINDS),
         tuple(panels),
-        note="The eight tokens twice. A row reads the filled columns.",
+        note="The eight tokens twice, with the clusters 0 0 1 2 0 0 1 2. A row is a query and reads the filled columns.",
     )
 
 

@@ -37,7 +37,8 @@ def _panel(picture: Picture, panel: Panel) -> str:
     label = f"{picture.caption} {panel.title}".strip()
     title = f"<div>{escape(panel.title)}</div>" if panel.title else ""
     width = min(17, 1.2 * panel.kind.shape[1] + 2)  # rem; few cells are drawn small
-    return f'<div class="panel" style="max-width:{width:g}rem">{title}{labelled_panel_svg(panel, label, len(picture.kinds))}</div>'
+    svg = labelled_panel_svg(panel, label, len(picture.kinds))
+    return f'<div class="panel" style="max-width:{width:g}rem">{title}{svg}</div>'
 
 
 def _legend(drawn: Picture | Diagram, kinds: list[int]) -> Iterator[str]:
