@@ -15,6 +15,7 @@ from kinformer.pages.pictures.support.diagram import Diagram
 from kinformer.pages.pictures.support.picture_panels import Picture
 
 Print = Callable[[Sequence[Picture | Diagram], Console], Any]
+MOST = 8  # ideas that a line names
 LAST = ("Sources", "Answers")  # sections after all others, so that the answers do not stand beside their questions
 
 

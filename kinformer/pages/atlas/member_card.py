@@ -284,7 +284,7 @@ def _measured(name: str) -> Iterator[str]:
 
 
 def draw_member(name: str) -> str:
-    """Return the first picture of a small example of a member as HTML figures, or a sentence if it has none.
+    """Return the first picture of a small example of a member as HTML, or a sentence if it has none.
 
     name: name of the member.
     """

@@ -10,8 +10,8 @@ from kinformer.pages.pictures.support.svg_picture import labelled_panel_svg
 
 STYLE = """
 figure.drawn > div { display: flex; flex-wrap: wrap; gap: 1rem; overflow-x: auto }
-figure.drawn > div > svg { flex: none; max-width: none !important }
-figure.drawn .panel { flex: 1 1 9rem; font-size: .8rem }
+figure.drawn > div > svg { flex: none; max-width: none !important } figure.drawn .panel { flex: 1 1 9rem;
+  font-size: .8rem }
 figure.drawn .panel svg { width: 100%; height: auto; display: block }
 """
 

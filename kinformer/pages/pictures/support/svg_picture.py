@@ -37,7 +37,7 @@ def panel_svg(panel: Panel, label: str, kinds: int = 1) -> str:
 def labelled_panel_svg(panel: Panel, label: str, kinds: int = 1) -> str:
     """Return a panel as an SVG element with the names of its rows on the left and of its columns above.
 
-    Of many names, only some are written.
+    If there are many names, only some are written.
 
     panel: the panel.
     label: description of the picture for readers who cannot see it.
