@@ -2,11 +2,12 @@
 
 import importlib
 
+import torch
+
 from kinformer.core.pattern_parser import parse
 from kinformer.pages.idea import Idea
 from kinformer.pages.pictures import who_reads
 from kinformer.pages.pictures.support.diagram import Diagram
-from kinformer.pages.pictures.support.drawer import fix_seed
 from kinformer.pages.pictures.support.picture_panels import Picture
 
 
@@ -18,6 +19,7 @@ def idea_figures(idea: Idea, length: int | None = None) -> list[Picture | Diagra
     """
     drawn: list[Picture | Diagram] = []
     for name in idea.figures:
-        with fix_seed():
+        with torch.random.fork_rng(devices=[]):  # a figure may train a few numbers, so gradients stay on
+            torch.manual_seed(0)
             drawn += importlib.import_module(f"kinformer.pages.figures.{name}").draw()
     return [*drawn, *(who_reads.pictures(parse(idea.pattern), length) if idea.pattern else ())]

@@ -51,7 +51,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 def cells(out: str, caption: str) -> list[str]:
     """The lines of a picture of up to ten positions beneath its caption, without the numbers before them."""
-    after = out[out.index(caption) :].splitlines()[3:]
+    after = out[out.index(caption) :].splitlines()[4:]
     return [line[2:] for line in after]
 
 
@@ -217,7 +217,10 @@ def test_the_public_classes_list_their_methods(capsys: pytest.CaptureFixture[str
 
 
 def test_members_come_first_and_examples_are_of_the_page(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_show(capsys, "transformer_xl", "--length", "64").startswith("members/transformer_xl\nTransformer-XL: ")
+    out = run_show(capsys, "transformer_xl", "--length", "64")
+    assert out.startswith("Transformer-XL\n")  # its idea
+    member, bias = (out.index(f"\n{place}\n") for place in ("members/transformer_xl", "biases/transformer_xl"))
+    assert out.index("\nAnswers\n") < member < bias
     assert "\n  MLP(16)" in run_show(capsys, "mlp") and "MLP(16)" not in run_show(capsys, "GatedMLP")
     assert "check_token_positions" not in run_show(capsys, "tokens") and "slopes" in run_show(capsys, "alibi")
 

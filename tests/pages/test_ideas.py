@@ -8,7 +8,7 @@ import pytest
 
 from kinformer.core.discover import part_files
 from kinformer.pages.eight_tokens import ANGLES, TOKENS
-from kinformer.pages.idea import FOLDER, LENGTHS, all_ideas, find_idea, load_idea
+from kinformer.pages.idea import FOLDER, LENGTHS, all_ideas, find_idea, ideas_of, load_idea
 
 FENCE = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:,\d{3})*(?:\.\d+)?")
@@ -56,8 +56,18 @@ def test_a_page_names_only_what_exists(name: str) -> None:
     for place in idea.places:
         kind, _, file = place.partition("/")
         assert file in part_files(kind), place
+    for other in (*idea.before, *idea.compare):
+        assert other in all_ideas(), other
+        assert other != name
     for figure in idea.figures:
         assert (FOLDER.parent / "figures" / f"{figure}.py").is_file(), figure
+
+
+def test_every_member_and_every_mechanism_has_a_page() -> None:
+    rows = [row for idea in all_ideas().values() for row in idea.rows]
+    assert set(rows) >= set(range(1, 124))
+    missing = [file for file in part_files("members") if not ideas_of(f"members/{file}")]
+    assert not missing
 
 
 def test_no_name_stands_for_two_ideas() -> None:

@@ -15,6 +15,7 @@ from kinformer.pages.pictures.support.diagram import Diagram
 from kinformer.pages.pictures.support.picture_panels import Picture
 
 Print = Callable[[Sequence[Picture | Diagram], Console], Any]
+MOST = 8  # ideas that a line names
 LAST = ("Sources", "Answers")  # sections after all others, so that the answers do not stand beside their questions
 
 
@@ -27,6 +28,7 @@ def print_idea(idea: Idea, figures: Sequence[Picture | Diagram], console: Consol
     print_figures: function that prints figures.
     """
     console.print(idea.title, style="bold")
+    _print_links("read before", idea.before, console)
     for title in (*(title for title in SECTIONS if title not in LAST), *LAST):
         console.print(f"\n{title}", style="bold underline")
         _print_text(idea.sections[title], console)
@@ -36,12 +38,17 @@ def print_idea(idea: Idea, figures: Sequence[Picture | Diagram], console: Consol
             for line in cost_lines(idea, width_of(console)):
                 console.print(line)
     console.print()
-    for words, names in (("read before", idea.before), ("builds on it", after(idea)), ("compare", compared(idea))):
-        known = [name for name in names if name in all_ideas()]
-        if known:
-            console.print(f"{words}: " + ", ".join(f"kinformer show {quote(name)}" for name in known))
+    _print_links("builds on it", after(idea), console)
+    _print_links("compare", compared(idea), console)
     for command in idea.commands:
         console.print(f"try: {command}")
+
+
+def _print_links(words: str, names: Sequence[str], console: Console) -> None:
+    if names:
+        console.print(
+            f"{words}: " + ", ".join(f"kinformer show {quote(name)}" for name in names if name in all_ideas())
+        )
 
 
 def cost_lines(idea: Idea, width: int) -> Iterator[str]:

@@ -10,10 +10,7 @@ from markdown_it import MarkdownIt
 
 from kinformer.pages.idea import Idea, after, all_ideas, compared
 from kinformer.pages.idea_figures import idea_figures
-from kinformer.pages.pictures.support.diagram import Diagram
-from kinformer.pages.pictures.support.diagram_svg import diagram_svg
-from kinformer.pages.pictures.support.picture_panels import Picture
-from kinformer.pages.pictures.support.svg_picture import panel_svg
+from kinformer.pages.pictures.support.figure_html import figure_html
 
 MARKDOWN = MarkdownIt("commonmark", {"html": False})
 ARXIV = re.compile(r"arXiv:(\d{4}\.\d{4,5})")
@@ -52,7 +49,7 @@ def _body(idea: Idea) -> Iterator[str]:
     if idea.names:
         yield f'<p class="soft">Other names: {escape(", ".join(idea.names))}.</p>\n'
     for title, text in idea.sections.items():
-        html = ARXIV.sub(r'<a href="https://arxiv.org/abs/\1">arXiv:\1</a>', MARKDOWN.render(_with_indent(text)))
+        html = ARXIV.sub(r'<a href="https://arxiv.org/abs/\1">arXiv:\1</a>', MARKDOWN.render(text))
         if title == FOLDED:
             yield f"<details><summary>{title}</summary>{html}</details>\n"
             continue
@@ -64,34 +61,15 @@ def _body(idea: Idea) -> Iterator[str]:
     yield from _neighbours(idea)
 
 
-def _with_indent(text: str) -> str:
-    """Return a section with the indent of its first line, which `load_idea` strips from an equation."""
-    return f"    {text}" if re.match(r"\S[^\n]*\n    \S", text) else text
-
-
 def _drawings(idea: Idea) -> Iterator[str]:
     for figure in idea_figures(idea):
-        yield from _figure(figure)
+        yield figure_html(figure) + "\n"
     if idea.pattern:
         address = urlencode({"left": idea.pattern})
         yield (
             f'<p><a href="#playground?{escape(address)}">Open <code>{escape(idea.pattern)}</code> in the playground</a>'
             "</p>\n"
         )
-
-
-def _figure(figure: Diagram | Picture) -> Iterator[str]:
-    if isinstance(figure, Diagram):
-        drawn = diagram_svg(figure)
-    else:
-        labels = [f"{figure.caption} {panel.title}".strip() for panel in figure.panels]
-        panels = [
-            panel_svg(panel, label, len(figure.kinds)) for panel, label in zip(figure.panels, labels, strict=True)
-        ]
-        drawn = f'<div class="drawing">{"".join(f"<figure>{svg}</figure>" for svg in panels)}</div>'
-    note = f" {escape(figure.note)}" if figure.note else ""
-    caption = f"<figcaption>{escape(figure.caption)}.{note}</figcaption>"
-    yield f'<figure class="diagram"><div class="scroll">{drawn}</div>{caption}</figure>\n'
 
 
 def _costs(idea: Idea) -> Iterator[str]:

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from kinformer.core.discover import modules
+from kinformer.core.example import Example
 from kinformer.core.keywords import SIZES, signature
 from kinformer.core.quote import shorten
 from kinformer.lab.advise.estimates import quality, table
@@ -282,12 +284,13 @@ def _measured(name: str) -> Iterator[str]:
 
 
 def draw_member(name: str) -> str:
-    """Return the first picture of a member as HTML figures, or a sentence if it has none.
+    """Return the first picture of a small example of a member as HTML, or a sentence if it has none.
 
     name: name of the member.
     """
     torch.manual_seed(0)
-    picture = next(pictures(parse_member(name, ()).build(0), None), None)
+    example = Example.from_entry(modules("members")[name].EXAMPLES[0]).make()
+    picture = next(pictures(example, None), None)
     if picture is None:
         return f'<div class="drawing"><p class="soft">{NOT_DRAWN}</p></div>\n'
     return f'<div class="drawing">{"".join(_panels(name, picture))}{_caption(picture)}</div>\n'

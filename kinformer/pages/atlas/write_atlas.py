@@ -16,6 +16,7 @@ from kinformer.pages.atlas.member_card import MemberCard, card_data, card_html, 
 from kinformer.pages.atlas.member_costs import LENGTHS, member_costs
 from kinformer.pages.atlas.pattern_entries import pattern_entries
 from kinformer.pages.html_page import html_page
+from kinformer.pages.pictures.support.figure_html import STYLE as FIGURES
 
 PAGE = "index.html"
 TITLE = "kinformer: the atlas"
@@ -82,7 +83,7 @@ def write_atlas(content: AtlasContent, folder: Path) -> Path:
     facts = zip(content.members, names, strict=True)
     cards = [make_card(entry, content.commands[name], _topics(content, name)) for entry, name in facts]
     ideas = idea_pages()
-    style = (SITE / "atlas.css").read_text(encoding="utf-8")
+    style = (SITE / "atlas.css").read_text(encoding="utf-8") + FIGURES
     body = (SITE / "body.html").read_text(encoding="utf-8")
     for marker, html in _contents(cards, content, ideas).items():
         body = body.replace(f"<!--{marker}-->", html)

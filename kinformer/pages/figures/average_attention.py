@@ -6,6 +6,7 @@ import torch
 
 from kinformer.core.layer import Context
 from kinformer.core.patterns.causal import Causal
+from kinformer.core.state import UncastState
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.nn.mixers.average_attention import AverageAttention
 from kinformer.pages.eight_tokens import TOKENS, attention_weights, token_vectors
@@ -29,7 +30,7 @@ def _decoding() -> Diagram:
         note="The state is one vector and a count. The gates also get the token y itself (right of each column).",
     )
     layer, x = AverageAttention(2), token_vectors()
-    state = layer.start(1, len(x))
+    state: UncastState | None = layer.start(1, len(x))
     for place in range(max(STEPS) + 1):
         step = x[None, place : place + 1]
         mean, state = layer.mean(step, state, Context(torch.tensor([[place]]), run=True, full=True))

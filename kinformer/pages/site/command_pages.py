@@ -27,11 +27,12 @@ def command_pages(commands: Mapping[str, Any]) -> dict[str, str]:
     groups: dict[str, list[tuple[str, str]]] = {}
     pages = {}
     for name, command in commands.items():
-        row = (f"[`kinformer {name}`](commands/{name}.md)", prose(sentence(_without_marks(command.help or ""))))
+        title = " ".join(("kinformer", name))
+        row = (f"[`{title}`](commands/{name}.md)", prose(sentence(_without_marks(command.help or ""))))
         groups.setdefault(command.rich_help_panel, []).append(row)
-        pages[page_of_command(name)] = "\n\n".join(_command(f"kinformer {name}", command, 1)) + "\n"
+        pages[page_of_command(name)] = "\n\n".join(_command(title, command, 1)) + "\n"
     tables = [f"## {panel}\n\n{table(('command', 'what it does'), rows)}" for panel, rows in groups.items()]
-    intro = "`kinformer COMMAND --help` prints the page of a command. `kinformer --version` prints the version."
+    intro = "The option `--help` after a command prints its page, such as `kinformer train --help`."
     return {PAGE: "\n\n".join(["# Command line", intro, *tables]) + "\n", **pages}
 
 

@@ -1,8 +1,10 @@
 """Pages of ideas in the documentation: text, figures, costs, and links to parts and other ideas."""
 
+from collections.abc import Sequence
+
 from kinformer.pages.idea import LENGTHS, SECTIONS, Idea, after, all_ideas, compared
 from kinformer.pages.idea_figures import idea_figures
-from kinformer.pages.site.figures import figure
+from kinformer.pages.pictures.support.figure_html import figure_html
 from kinformer.pages.site.kind_pages import link_to_file
 from kinformer.pages.site.markdown import SitePlace, code_block, prose, relative, table, with_addresses
 
@@ -35,24 +37,26 @@ def idea_page(idea: Idea) -> str:
     idea: the idea.
     """
     here = page_of_idea(idea.name)
-    blocks = [f"# {prose(idea.title)}"]
+    blocks = [f"# {prose(idea.title)}", *_links("Read before", idea.before, here)]
     for title in SECTIONS:
         text = idea.sections[title]
         blocks += [f"## {title}", with_addresses(text) if title == "Sources" else text]
         if title == "Picture":
-            blocks += map(figure, idea_figures(idea))
+            blocks += map(figure_html, idea_figures(idea))
         if title == "Cost":
             blocks.append(_cost_table(idea))
     places = ", ".join(link_to_file(place, here) for place in idea.places)
     blocks += ["## Members and parts", f"{places}."]
     if idea.commands:
         blocks.append(code_block("\n".join(idea.commands), "sh"))
-    groups = (("Read before", idea.before), ("Builds on it", tuple(after(idea))), ("Compare", tuple(compared(idea))))
-    for words, names in groups:
-        links = [_link(all_ideas()[name], here) for name in names if name in all_ideas()]
-        if links:
-            blocks.append(f"{words}: {', '.join(links)}.")
+    blocks += [*_links("Builds on it", after(idea), here), *_links("Compare", compared(idea), here)]
     return "\n\n".join(blocks) + "\n"
+
+
+def _links(words: str, names: Sequence[str], page: str) -> list[str]:
+    """A line of links to ideas; no line without ideas."""
+    links = [_link(all_ideas()[name], page) for name in names if name in all_ideas()]
+    return [f"{words}: {', '.join(links)}."] if links else []
 
 
 def _link(idea: Idea, page: str) -> str:

@@ -12,9 +12,9 @@ from kinformer.core.module_import import PACKAGE
 from kinformer.core.pattern import Pattern
 from kinformer.core.public_names import CONTRACTS
 from kinformer.pages.module_docs import defined_in, first_sentence, public_parts, sentence
+from kinformer.pages.pictures.support.figure_html import figure_html
 from kinformer.pages.pictures.who_reads import pictures
 from kinformer.pages.site.entries import declared_examples, description, entry
-from kinformer.pages.site.figures import figure
 from kinformer.pages.site.markdown import SitePlace, anchor, code_block, prose, relative, table
 
 PARTS = {  # the kinds of parts, in the order of the documentation, each with its title
@@ -119,7 +119,7 @@ def _pictures(module: types.ModuleType, subject: object) -> list[str]:
     made = (item() if inspect.isfunction(item) else item for item in getattr(module, "EXAMPLES", ()))
     patterns = (pattern for pattern in made if isinstance(pattern, Pattern) and type(pattern) is subject)
     first = next(patterns, None)
-    return list(map(figure, pictures(first, None))) if first is not None and not first.tensors() else []
+    return list(map(figure_html, pictures(first, None))) if first is not None and not first.tensors() else []
 
 
 def _modules_with_public_names(kind: str) -> dict[str, types.ModuleType]:

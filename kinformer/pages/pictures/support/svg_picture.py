@@ -34,6 +34,38 @@ def panel_svg(panel: Panel, label: str, kinds: int = 1) -> str:
     )
 
 
+def labelled_panel_svg(panel: Panel, label: str, kinds: int = 1) -> str:
+    """Return a panel as an SVG element with the names of its rows on the left and of its columns above.
+
+    If there are many names, only some are written.
+
+    panel: the panel.
+    label: description of the picture for readers who cannot see it.
+    kinds: number of kinds of cells in the whole picture.
+    """
+    rows, columns = panel.kind.shape
+    size = max(0.7, columns / 40)  # of a letter, in cells
+    left, above = 0.65 * size * max(map(len, panel.rows), default=0) + 0.6, 1.5 * size
+    inner = panel_svg(panel, label, kinds).replace(
+        "<svg ", f'<svg x="{left - 0.2:g}" y="{above - 0.2:g}" width="{columns + 0.4:g}" height="{rows + 0.4:g}" ', 1
+    )
+    across = max(1, -(-int(size * 10 * max(map(len, panel.columns), default=1)) // 10))
+    names = [
+        f'<text x="{left - 0.4:g}" y="{above + n + 0.5 + size / 3:g}" text-anchor="end">{escape(name)}</text>'
+        for n, name in enumerate(panel.rows)
+        if n % max(1, round(size)) == 0
+    ]
+    names += [
+        f'<text x="{left + n + 0.5:g}" y="{above - 0.4:g}" text-anchor="middle">{escape(name)}</text>'
+        for n, name in enumerate(panel.columns)
+        if n % across == 0
+    ]
+    return (
+        f'<svg viewBox="0 0 {left + columns + 0.3:g} {above + rows + 0.3:g}" fill="currentColor" '
+        f'font-size="{size:g}">{"".join(names)}{inner}</svg>'
+    )
+
+
 def _runs(row: Sequence[int], levels: Sequence[float]) -> list[tuple[int, int, int, float]]:
     """Return the start, width, kind and level of each run of equal cells that are not empty."""
     runs, x = [], 0

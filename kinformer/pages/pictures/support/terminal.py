@@ -27,8 +27,11 @@ def lines(picture: Picture, width: int) -> Iterator[Text]:
         yield Text(line, style="bold")
     for line in textwrap.wrap(picture.note, width):
         yield Text(line)
+    yield Text(f"each row is a {picture.line}, each column a {picture.column}", style="dim")
     if 0 < len(picture.kinds) <= len(GLYPHS):
         yield _legend(picture)
+    elif not picture.kinds and any(bool(((panel.level > 0) & (panel.level < 1)).any()) for panel in picture.panels):
+        yield Text(f"from less to more: {' '.join(SHADES)}")
     for row in _rows(picture.panels, width):
         yield Text()
         blocks = [list(_block(panel, len(picture.kinds))) for panel in row]
