@@ -30,7 +30,7 @@ FUNCTIONS = {"log2": math.log2, "sqrt": math.sqrt, "ceil": math.ceil, "min": min
 
 @dataclass(frozen=True)
 class CostFormulas:
-    """CostFormulas of a mechanism by the number of tokens, as formulas of L.
+    """Cost of a mechanism by the number of tokens, as formulas of L.
 
     unit: the thing that is counted, such as "scores per query".
     this: the formula of the mechanism, in Python, with L for the number of tokens.
