@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kinformer.cli.errors import refuse_existing, refuse_useless
+from kinformer.cli.errors import refuse_existing, refuse_no_folder, refuse_useless
 from kinformer.cli.options import LAST_SEED, SEED, Device, Own, RunPrecision, count, flag, trained_folder
 from kinformer.lab.errors import UserError, from_user
 
@@ -85,6 +85,8 @@ def play(
     """
     if save is not None and save.suffix != ".npz":
         raise UserError(f"wrong --save: got {save}, expected a name that ends in .npz; give FILE.npz")
+    if save is not None:
+        refuse_no_folder(save, "--save")
     if not all(map(math.isfinite, returns or ())):
         raise UserError(
             "wrong --return: got nan or inf, expected a finite number; give a return (sum of rewards) that an "

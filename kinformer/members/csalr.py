@@ -42,8 +42,8 @@ def csalr(
     vocab: vocabulary size, in tokens.
     dropout: dropout probability of embeddings and sublayer outputs.
 
-    Differences: the paper's model classifies pictures, with this attention in a convolutional network. This member has
-    pre-norm blocks and learned positions, and trains on the prediction of masked tokens.
+    Differences: the paper's model learns vectors of pictures (metric learning), with this attention in a convolutional
+    network. This member has pre-norm blocks and learned positions, and trains on the prediction of masked tokens.
 
     Source: Chen et al., 2020, doi:10.24963/ijcai.2020/285.
     """

@@ -36,7 +36,7 @@ def decision_transformer(
     Train it with `--data offline=PATH`; the episodes set `states`, `actions`, `discrete` and `steps`. `kinformer play
     DIR --env ID --return R` then asks for a return. Choose it over `behaviour_cloning` if episodes have mixed quality:
     it learns from all of them, and the target return selects which to follow. It does not combine parts of episodes
-    into a better one, as methods that learn a value function can, and it knows nothing beyond the data.
+    into a better one, as methods that learn a value function can, and returns beyond the data are a guess.
 
     d: model width; the default is the paper's for MuJoCo, as for depth, heads and dropout.
     depth: number of blocks.

@@ -39,8 +39,8 @@ def disagreement(
     loss = -log p + subspace D_sub + position D_pos + output D_out, each term the mean over tokens, summed over layers
 
     Choose it over `gpt` if heads become similar. It generates as `gpt` does: only training computes the terms. The
-    terms `output` and `subspace` cost heads^2 head_dim per token. The term `position` costs heads^2 per pair of tokens,
-    and computes all attention weights a second time, in time L^2 d.
+    terms `output` and `subspace` cost heads head_dim per token. The term `position` costs heads per pair of tokens, and
+    computes all attention weights a second time, in time L^2 d.
 
     d: model width.
     depth: number of blocks.

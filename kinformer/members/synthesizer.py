@@ -55,9 +55,10 @@ def synthesizer(
     """Synthesizer (Tay et al., 2020, arXiv:2005.00743): attention weights without products of tokens.
 
     Choose it to see how much attention a task needs: if a random table suffices, positions determine which tokens
-    belong together. Without products of queries and keys it cannot find tokens by content. The default, a mixture with
-    the product, did best in the paper. Otherwise it is like `gpt` and `bert`: pre-norm blocks and learned positions.
-    Scores of all pairs are stored, so time and memory grow with the square of the row. In `gpt` only the time does.
+    belong together. Without products of queries and keys it cannot find tokens by content. The default, a random table
+    mixed with the product, did best in the paper's translation. Otherwise it is like `gpt` and `bert`: pre-norm blocks
+    and learned positions. Scores of all pairs are stored, so time and memory grow with the square of the row. In `gpt`
+    only the time does.
 
     d: model width.
     depth: number of blocks; each has its own tables.

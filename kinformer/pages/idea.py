@@ -30,7 +30,7 @@ FUNCTIONS = {"log2": math.log2, "sqrt": math.sqrt, "ceil": math.ceil, "min": min
 
 @dataclass(frozen=True)
 class CostFormulas:
-    """CostFormulas of a mechanism by the number of tokens, as formulas of L.
+    """Cost of a mechanism by the number of tokens, as formulas of L.
 
     unit: the thing that is counted, such as "scores per query".
     this: the formula of the mechanism, in Python, with L for the number of tokens.
@@ -60,7 +60,7 @@ class Idea:
     title: heading of the page, such as "LSH attention".
     names: further names that papers use for it.
     places: files of members and parts that implement it, such as "mechanisms/lsh"; the most important first.
-    rows: numbers of the mechanisms in the table of all mechanisms.
+    rows: numbers of its mechanisms; every mechanism of the family has a number.
     pattern: an expression whose picture is drawn, or "".
     figures: names of files in `pages/figures` that are drawn.
     cost: its cost by the number of tokens.
@@ -152,7 +152,7 @@ def find_idea(words: str) -> Idea | None:
 
 
 def ideas_of(place: str) -> list[Idea]:
-    """Return the ideas that a member or a part belongs to, first the ones in which it stands early.
+    """Return the ideas that a member or a part belongs to, sorted by its index in their `places`.
 
     place: kind and name of a file, such as "mechanisms/lsh".
     """

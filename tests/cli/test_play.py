@@ -113,5 +113,7 @@ def test_what_cannot_be_played_is_said_in_one_line(tmp_path: Path, capsys: pytes
     )
     fails(capsys, ["play", "--env", COUNTING, "--return", "3"], "--return has no effect when all actions")
     fails(capsys, ["play", run_folder, "--env", COUNTING, "--save", str(tmp_path / "a.txt")], "give FILE.npz")
+    missing = str(tmp_path / "no" / "a.npz")  # refused before an episode is played
+    fails(capsys, ["play", run_folder, "--env", COUNTING, "--save", missing], "--save must name a file in an existing")
     fails(capsys, ["play", run_folder, "--env", COUNTING, "--out", run_folder], "already exists")
     fails(capsys, ["play", run_folder, "--env", COUNTING, "--out", f"{run_folder}/config.json/o"], "Not a directory", 1)

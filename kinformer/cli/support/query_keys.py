@@ -30,12 +30,12 @@ def query_lines(example: Any, query: int, length: int | None) -> Iterator[str]:
         size = _length(query, length, example.reach()[1] > 0)
         mask = mask_of(example, size, range(4)).any(0)
         yield f"query {query} of {size} positions: {short_repr(example)}"
-        yield from _reached([mask] * MOST_LAYERS, query, "layer")
+        yield from _reached([mask] * MOST_LAYERS, query)
         return
     layers = _masks(example, query, length)
     size = len(layers[0])
     yield f"query {query} of {size} positions, {len(layers)} layers; in layer {len(layers) - 1}, the last:"
-    yield from _reached(layers[::-1], query, "layer from above")
+    yield from _reached(layers[::-1], query)
 
 
 def position_ranges(positions: Sequence[int]) -> str:
@@ -91,7 +91,7 @@ def _masks(example: Any, query: int, length: int | None) -> list[Bool[Tensor, "T
                 )
         if not inside:
             raise UserError(
-                f"--query failed: {type(layer.mechanism).__name__} reads no set of keys that is known before the text. "
+                f"--query failed: {type(layer.mechanism).__name__} has no keys that follow from positions. "
                 "Use kinformer look RUN --text TEXT"
             )
         patterns.append([(call.pattern, call.heads) for call in inside])
@@ -100,7 +100,7 @@ def _masks(example: Any, query: int, length: int | None) -> list[Bool[Tensor, "T
     return [torch.cat([mask_of(*pair[:1], size, pair[1]) for pair in inside]).any(0) for inside in patterns]
 
 
-def _reached(masks: Sequence[Bool[Tensor, "T T"]], query: int, word: str) -> Iterator[str]:
+def _reached(masks: Sequence[Bool[Tensor, "T T"]], query: int) -> Iterator[str]:
     """Yield a line for each number of layers through which further positions reach the query."""
     size = len(masks[0])
     known = torch.zeros(size, dtype=torch.bool)

@@ -28,7 +28,7 @@ class HardCodedGaussian(Bias):
     With a window pattern such as `Band(8)` the cost is linear in the row length. A density more than 8 deviations away
     is below 1e-14.
 
-    offsets: offset o of each head, in positions; -1, 0 and 1 in the paper.
+    offsets: offset o of each head, in positions; -1 and 1 in the authors' encoder, -1 and 0 in their decoder.
     sigma: deviation in positions, one number for all heads or one for each head; 1 in the paper.
     ratio: number of keys per query, gamma in the paper. Use 1 for self-attention. For cross-attention use the mean
         length of a source divided by the mean length of its target.
