@@ -21,6 +21,7 @@ BUILDING = ("train", "cost", "check", "export")  # they build a member, test it 
 COMMANDS = {
     "generate": "{run} --prompt a",
     "evaluate": "{run} --data text=stdlib",
+    "look": "{run} --text abc --out {text}.html",
     "read": "{run} {text} --save {text}.state",
     "score": "{run} --texts {text}",
     "fill": "{run} --text a_b",

@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.markdown import Markdown
 
+from kinformer.cli.support.console import plain_console
 from kinformer.cli.support.topic_list import width_of
 from kinformer.pages.idea import LENGTHS, SECTIONS, Idea, after, all_ideas, compared
 from kinformer.pages.pictures.support.diagram import Diagram
@@ -73,7 +74,7 @@ def _print_text(text: str, console: Console) -> None:
     """Print Markdown without spaces at the ends of lines."""
     width = width_of(console)
     kind = console.color_system if console.is_terminal else None
-    drawn = Console(file=io.StringIO(), width=width, force_terminal=console.is_terminal, color_system=kind)  # type: ignore[arg-type]
+    drawn = plain_console(file=io.StringIO(), width=width, force_terminal=console.is_terminal, color_system=kind)
     drawn.print(Markdown(text, code_theme="ansi_dark"))
     for line in drawn.file.getvalue().rstrip("\n").split("\n"):  # type: ignore[attr-defined]
         console.out(line.rstrip(), highlight=False)

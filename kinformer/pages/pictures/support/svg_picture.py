@@ -46,7 +46,8 @@ def labelled_panel_svg(panel: Panel, label: str, kinds: int = 1) -> str:
     rows, columns = panel.kind.shape
     size = max(0.7, columns / 40)  # of a letter, in cells
     left, above = 0.65 * size * max(map(len, panel.rows), default=0) + 0.6, 1.5 * size
-    inner = panel_svg(panel, label, kinds).replace(
+    inner = panel_svg(panel, label, kinds).replace(f' role="img" aria-label="{escape(label)}"', "")
+    inner = inner.replace(
         "<svg ", f'<svg x="{left - 0.2:g}" y="{above - 0.2:g}" width="{columns + 0.4:g}" height="{rows + 0.4:g}" ', 1
     )
     across = max(1, -(-int(size * 10 * max(map(len, panel.columns), default=1)) // 10))
@@ -61,7 +62,8 @@ def labelled_panel_svg(panel: Panel, label: str, kinds: int = 1) -> str:
         if n % across == 0
     ]
     return (
-        f'<svg viewBox="0 0 {left + columns + 0.3:g} {above + rows + 0.3:g}" fill="currentColor" '
+        f'<svg viewBox="0 0 {left + columns + 0.3:g} {above + rows + 0.3:g}" role="img" '
+        f'aria-label="{escape(label)}" fill="currentColor" '
         f'font-size="{size:g}">{"".join(names)}{inner}</svg>'
     )
 
