@@ -20,17 +20,9 @@ def panel_svg(panel: Panel, label: str, kinds: int = 1) -> str:
     kinds: number of kinds of cells in the whole picture.
     """
     rows, columns = panel.kind.shape
-    cells = "".join(
-        _run(x, y, width, kind, level, kinds)
-        for y, (row, levels) in enumerate(zip(panel.kind.tolist(), panel.level.tolist(), strict=True))
-        for x, width, kind, level in _runs(row, [round(level, 2) for level in levels])
-    )
-    frame = (
-        f'<rect width="{columns}" height="{rows}" fill="none" stroke="currentColor" stroke-width=".15" opacity=".5"/>'
-    )
     return (
         f'<svg viewBox="-.2 -.2 {columns + 0.4:g} {rows + 0.4:g}" role="img" aria-label="{escape(label)}" '
-        f'shape-rendering="crispEdges">{cells}{frame}</svg>'
+        f'shape-rendering="crispEdges">{_cells(panel, kinds)}</svg>'
     )
 
 
@@ -46,10 +38,7 @@ def labelled_panel_svg(panel: Panel, label: str, kinds: int = 1) -> str:
     rows, columns = panel.kind.shape
     size = max(0.7, columns / 40)  # of a letter, in cells
     left, above = 0.65 * size * max(map(len, panel.rows), default=0) + 0.6, 1.5 * size
-    inner = panel_svg(panel, label, kinds).replace(f' role="img" aria-label="{escape(label)}"', "")
-    inner = inner.replace(
-        "<svg ", f'<svg x="{left - 0.2:g}" y="{above - 0.2:g}" width="{columns + 0.4:g}" height="{rows + 0.4:g}" ', 1
-    )
+    place = f'transform="translate({left:g} {above:g})" shape-rendering="crispEdges"'
     across = max(1, -(-int(size * 10 * max(map(len, panel.columns), default=1)) // 10))
     names = [
         f'<text x="{left - 0.4:g}" y="{above + n + 0.5 + size / 3:g}" text-anchor="end">{escape(name)}</text>'
@@ -64,8 +53,20 @@ def labelled_panel_svg(panel: Panel, label: str, kinds: int = 1) -> str:
     return (
         f'<svg viewBox="0 0 {left + columns + 0.3:g} {above + rows + 0.3:g}" role="img" '
         f'aria-label="{escape(label)}" fill="currentColor" '
-        f'font-size="{size:g}">{"".join(names)}{inner}</svg>'
+        f'font-size="{size:g}">{"".join(names)}<g {place}>{_cells(panel, kinds)}</g></svg>'
     )
+
+
+def _cells(panel: Panel, kinds: int) -> str:
+    """The cells of a panel and their frame, one unit for each cell."""
+    rows, columns = panel.kind.shape
+    cells = "".join(
+        _run(x, y, width, kind, level, kinds)
+        for y, (row, levels) in enumerate(zip(panel.kind.tolist(), panel.level.tolist(), strict=True))
+        for x, width, kind, level in _runs(row, [round(level, 2) for level in levels])
+    )
+    frame = 'fill="none" stroke="currentColor" stroke-width=".15" opacity=".5"'
+    return f'{cells}<rect width="{columns}" height="{rows}" {frame}/>'
 
 
 def _runs(row: Sequence[int], levels: Sequence[float]) -> list[tuple[int, int, int, float]]:
