@@ -76,7 +76,7 @@ def show(
     example and figures. Then come the arguments and pictures of the keys that each query attends to.
     """
     # imported here, so that --help and early errors do not wait for torch or rich
-    from kinformer.cli.support.name_lookup import find_pages, refuse_unknown
+    from kinformer.cli.support.name_lookup import refuse_unknown
     from kinformer.cli.support.page import Topic
     from kinformer.pages.idea import find_idea
 
@@ -97,7 +97,7 @@ def show(
     from kinformer.cli.support.show_page import idea_and_pages, print_pages, print_queries, save_pictures
 
     measured_on = device_and_autocast(device, precision) if cost else None
-    idea, pages = idea_and_pages(name, idea, find_pages, keywords)
+    idea, pages = idea_and_pages(name, keywords, idea)
     if isinstance(pages, Topic):
         refuse_useless(ctx, f"on the topic {name!r}", "cost", instead="name one of its parts")
     if query is not None:

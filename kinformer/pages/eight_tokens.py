@@ -11,6 +11,7 @@ from kinformer.core.layer import Context
 from kinformer.core.mechanism import Mechanism
 
 TOKENS = ("the", "cat", "sat", "and", "the", "dog", "sat", "too")
+LABELS = tuple(f"{place} {token}" for place, token in enumerate(TOKENS))  # a token with its position
 # words of similar meaning have similar angles: cat and dog, the two "the", the two "sat"
 ANGLES = (10, 60, 200, 340, 20, 40, 190, 320)
 

@@ -45,6 +45,12 @@ class CostFormulas:
     where: str
     layers: str
 
+    def texts(self) -> Iterator[tuple[str, str, str]]:
+        """Yield the number of tokens, the cost of the mechanism and the cost of softmax attention, as text."""
+        for length, *costs in self.values():
+            this, softmax = (f"{cost:,.0f}" if cost == round(cost) else f"{cost:,.3g}" for cost in costs)
+            yield f"{length:,}", this, softmax
+
     def values(self) -> Iterator[tuple[int, float, float]]:
         """Yield the number of tokens, the cost of the mechanism and the cost of softmax attention."""
         for length in LENGTHS:
@@ -140,13 +146,13 @@ def all_ideas() -> dict[str, Idea]:
 def find_idea(words: str) -> Idea | None:
     """Return the idea that some words name; None if there is none.
 
-    words: its name, its title or another of its names, in any case, with or without "attention" at the end.
+    words: its name, its title or another of its names, in any case. A word "attention" at the end and brackets do not
+        count, so "factorised attention" is "Factorised attention (Sparse Transformer)".
     """
     plain = _plain(words)
-    for is_exact in (True, False):
+    for spell in (str, _shorten):  # an exact name wins
         for idea in all_ideas().values():
-            names = [_plain(name) for name in (idea.name, idea.title, *idea.names)]
-            if plain in names or (not is_exact and plain in [name.removesuffix(" attention") for name in names]):
+            if spell(plain) in {spell(_plain(name)) for name in (idea.name, idea.title, *idea.names)}:
                 return idea
     return None
 
@@ -162,3 +168,7 @@ def ideas_of(place: str) -> list[Idea]:
 
 def _plain(words: str) -> str:
     return " ".join(re.sub(r"[_\-/]", " ", words).lower().split())
+
+
+def _shorten(name: str) -> str:
+    return re.sub(r" ?\(.*\)", "", name).removesuffix(" attention")

@@ -83,7 +83,15 @@ def test_no_name_stands_for_two_ideas() -> None:
 
 
 def test_ideas_are_found_by_the_names_of_papers() -> None:
-    for words, name in (("Locality-Sensitive Hashing", "lsh"), ("hashed", "lsh"), ("lsh attention (reformer)", "lsh")):
+    for words, name in (
+        ("Locality-Sensitive Hashing", "lsh"),
+        ("hashed", "lsh"),
+        ("lsh attention (reformer)", "lsh"),
+        ("factorised attention", "factorised"),
+        ("strided attention", "factorised"),
+        ("blockwise attention", "blockwise"),
+        ("global-local attention", "etc"),
+    ):
         idea = find_idea(words)
         assert idea is not None
         assert idea.name == name

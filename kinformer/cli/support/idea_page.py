@@ -2,31 +2,30 @@
 
 import io
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from shlex import quote
-from typing import Any
 
 from rich.console import Console
 from rich.markdown import Markdown
 
 from kinformer.cli.support.console import plain_console
 from kinformer.cli.support.topic_list import width_of
-from kinformer.pages.idea import LENGTHS, SECTIONS, Idea, after, all_ideas, compared
+from kinformer.pages.idea import SECTIONS, Idea, after, all_ideas, compared
 from kinformer.pages.pictures.support.diagram import Diagram
+from kinformer.pages.pictures.support.diagram_terminal import diagram_lines
 from kinformer.pages.pictures.support.picture_panels import Picture
+from kinformer.pages.pictures.support.terminal import lines
 
-Print = Callable[[Sequence[Picture | Diagram], Console], Any]
 MOST = 8  # ideas that a line names
 LAST = ("Sources", "Answers")  # sections after all others, so that the answers do not stand beside their questions
 
 
-def print_idea(idea: Idea, figures: Sequence[Picture | Diagram], console: Console, print_figures: Print) -> None:
+def print_idea(idea: Idea, figures: Sequence[Picture | Diagram], console: Console) -> None:
     """Print the page of an idea, with its figures in the section "Picture".
 
     idea: the idea.
     figures: its figures.
     console: the console to print on.
-    print_figures: function that prints figures.
     """
     console.print(idea.title, style="bold")
     _print_links("read before", idea.before, console)
@@ -45,6 +44,19 @@ def print_idea(idea: Idea, figures: Sequence[Picture | Diagram], console: Consol
         console.print(f"try: {command}")
 
 
+def print_figures(figures: Sequence[Picture | Diagram], console: Console) -> None:
+    """Print pictures and diagrams, with an empty line before each.
+
+    figures: the pictures and diagrams.
+    console: the console to print on.
+    """
+    width = width_of(console)
+    for figure in figures:
+        console.print()
+        for line in diagram_lines(figure, width) if isinstance(figure, Diagram) else lines(figure, width):
+            console.print(line)
+
+
 def _print_links(words: str, names: Sequence[str], console: Console) -> None:
     if names:
         console.print(
@@ -59,14 +71,10 @@ def cost_lines(idea: Idea, width: int) -> Iterator[str]:
     width: most characters in a line.
     """
     cost = idea.cost
-    rows = [("tokens", [float(length) for length in LENGTHS]), ("this", []), ("softmax", [])]
-    for _, this, softmax in cost.values():
-        rows[1][1].append(this)
-        rows[2][1].append(softmax)
     yield ""
     yield from textwrap.wrap(f"{cost.unit}: {cost.where}", width)
-    for name, values in rows:
-        yield f"  {name:<9}" + "".join(f"{value:>14,.0f}" for value in values)
+    for name, values in zip(("tokens", "this", "softmax"), zip(*cost.texts(), strict=True), strict=True):
+        yield f"  {name:<9}" + "".join(f"{value:>14}" for value in values)
     yield from textwrap.wrap(f"layers until all positions connect: {cost.layers}", width)
 
 

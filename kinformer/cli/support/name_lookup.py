@@ -79,6 +79,16 @@ def find_pages(name: str, keywords: tuple[str, ...] = ()) -> list[Page] | Topic:
     raise _unknown(name, _offered_titles())
 
 
+def has_page(name: str) -> bool:
+    """Return True if a part, a member, a public name or a topic has a name, in any case and spelling.
+
+    name: the name.
+    """
+    return topic_name(name) is not None or any(
+        True for spelling in (name, "_".join(name.split())) for _ in _exact_pages(spelling, (), str.lower)
+    )
+
+
 def _member_names() -> set[str]:
     """The names of all members, of plugins too."""
     return {name for kind, file, module in _files() if kind == "members" for name in (file, *dict(_named(module)))}

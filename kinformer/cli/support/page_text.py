@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from shlex import quote
 from typing import Any
 
-import torch
 from rich.console import Console
 
 from kinformer.cli.support.page import Page, Topic, is_member
@@ -19,7 +18,7 @@ from kinformer.core.conversion import Conversion
 from kinformer.core.discover import part_names
 from kinformer.lab.data.support.data_readers import form_of
 from kinformer.pages.docstrings import Doc, arguments, doc, heading
-from kinformer.pages.module_docs import sentence
+from kinformer.pages.module_docs import public_methods, sentence
 
 TRIALS = {  # commands that try the subject of a page
     "member": "train {name} --data {data} --minutes 1 --out runs/{folder}",
@@ -136,15 +135,7 @@ def _methods(cls: Any, console: Console, width: int) -> None:
     """Print the methods of a class of the public API, one per line, `forward` first and inherited ones last."""
     if not inspect.isclass(cls):
         return
-    own = [base for base in cls.__mro__ if base.__module__.startswith("kinformer.")]
-    methods = {
-        name: getattr(cls, name)
-        for base in own
-        for name, value in vars(base).items()
-        if not (name.startswith("_") or (hasattr(torch.nn.Module, name) and name != "forward"))
-        and (inspect.isfunction(value) or isinstance(value, classmethod | staticmethod | property))
-        and inspect.getdoc(getattr(cls, name))
-    }
+    methods = public_methods(cls)
     if methods:
         console.print("\n  methods", style="bold")
         _lines(dict(sorted(methods.items(), key=lambda pair: pair[0] != "forward")), console, width)

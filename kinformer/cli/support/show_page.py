@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 
 from kinformer.cli.support.console import plain_console
 from kinformer.cli.support.example_lines import cost_lines, example_lines
-from kinformer.cli.support.idea_page import print_idea
-from kinformer.cli.support.name_lookup import page_of
+from kinformer.cli.support.idea_page import print_figures, print_idea
+from kinformer.cli.support.name_lookup import find_pages, has_page, page_of
 from kinformer.cli.support.page import Page, Topic, TopicEntry
 from kinformer.cli.support.page_text import write, write_helpers, write_topic
 from kinformer.cli.support.query_keys import query_lines
@@ -26,41 +25,27 @@ from kinformer.pages.idea import Idea, ideas_of
 from kinformer.pages.idea_figures import idea_figures
 from kinformer.pages.pictures.support import all_pictures as every
 from kinformer.pages.pictures.support.diagram import Diagram
-from kinformer.pages.pictures.support.diagram_terminal import diagram_lines
 from kinformer.pages.pictures.support.matplotlib_picture import save
 from kinformer.pages.pictures.support.picture_panels import Picture
-from kinformer.pages.pictures.support.terminal import lines
 from kinformer.pages.pictures.who_reads import CAPTION, side_by_side
 
 ROWS = 2  # patterns of a page that are drawn with and without Causal()
 MOST, FIRST = 6, 2  # examples of a page to draw; pages of a topic to draw
 
 
-def idea_and_pages(
-    name: str,
-    idea: Idea | None,
-    find_pages: Callable[[str, tuple[str, ...]], list[Page] | Topic],
-    keywords: tuple[str, ...],
-) -> tuple[Idea | None, list[Page] | Topic]:
+def idea_and_pages(name: str, keywords: tuple[str, ...], idea: Idea | None) -> tuple[Idea | None, list[Page] | Topic]:
     """Return the idea and the pages of a name; a member also has the idea that it belongs to.
 
     name: the name, such as "lsh" or "hashed attention".
-    idea: the idea of this name, or None.
-    find_pages: function that returns the pages of a name.
     keywords: keywords after the name.
+    idea: the idea of this name, or None.
 
     Errors: UserError for an unknown name.
     """
-    try:
-        pages = find_pages(name, keywords)
-    except UserError:
-        if idea is None:
-            raise
-        pages = []
-    is_listed = not isinstance(pages, Topic) or bool(pages.commands)
-    if idea is not None and not (pages and is_listed):  # a name of an idea that no part and no topic has
+    if idea is not None and not has_page(name):
         entries = [TopicEntry(place, page_of(place).says) for place in idea.places]
         return idea, Topic(f"members and parts: {idea.title}", "", tuple(entries))
+    pages = find_pages(name, keywords)
     has_keywords = bool(keywords) or "(" in name  # "gpt depth=2" and "gpt(depth=2)" have the same page
     if idea is None and not has_keywords and not isinstance(pages, Topic):
         members = [page.heading for page in pages if page.heading.startswith("members/")]
@@ -90,13 +75,16 @@ def print_pages(
     if idea is not None:
         images += idea_figures(idea, length)
         if not is_text:
-            return _printed(images, console)
-        print_idea(idea, images, console, _printed)
+            print_figures(images, console)
+            return images
+        print_idea(idea, images, console)
         console.print()
     if isinstance(pages, Topic):
         if is_text:
             write_topic(pages, console)
-        return [*images, *_printed(topic_pictures(pages, length) if pages.says else [], console)]
+        drawn = topic_pictures(pages, length) if pages.says else []
+        print_figures(drawn, console)
+        return [*images, *drawn]
     for n, page in enumerate(pages):
         console.print() if n and is_text else None
         if is_text:
@@ -110,7 +98,8 @@ def print_pages(
                 f"  drawn with small numbers: {call}", width_of(console), subsequent_indent="    "
             ):
                 console.print(line)
-        images += _printed(drawn, console)
+        print_figures(drawn, console)
+        images += drawn
         for line in () if cost is None else cost_lines(page, *cost):
             console.print(line)
         if is_text:
@@ -137,16 +126,6 @@ def print_queries(idea: Idea | None, pages: list[Page] | Topic, query: int, leng
         raise UserError("--query needs a pattern or a member, and this page has none. Name one, such as longformer")
     for line in query_lines(_make_seeded(makes[0]), query, length):
         console.print(line)
-
-
-def _printed(pictures: Sequence[Picture | Diagram], console: Console) -> list[Picture | Diagram]:
-    """Print pictures and diagrams, and return them."""
-    for picture in pictures:
-        console.print()
-        width = width_of(console)
-        for line in diagram_lines(picture, width) if isinstance(picture, Diagram) else lines(picture, width):
-            console.print(line)
-    return list(pictures)
 
 
 def _drawn_call(page: Page) -> str:

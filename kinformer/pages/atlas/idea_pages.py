@@ -78,14 +78,10 @@ def _costs(idea: Idea) -> Iterator[str]:
         f'<div class="scroll"><table><thead><tr><th scope="col">{escape(cost.unit)}</th>'
         '<th scope="col">this</th><th scope="col">softmax</th></tr></thead><tbody>\n'
     )
-    for length, this, softmax in cost.values():
-        yield f"<tr><td>{length:,} tokens</td><td>{_number(this)}</td><td>{_number(softmax)}</td></tr>\n"
+    for length, this, softmax in cost.texts():
+        yield f"<tr><td>{length} tokens</td><td>{this}</td><td>{softmax}</td></tr>\n"
     yield "</tbody></table></div>\n"
     yield f'<p class="soft">{escape(cost.where)}. Layers until all positions connect: {escape(cost.layers)}.</p>\n'
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value == round(value) else f"{value:,.3g}"
 
 
 def _neighbours(idea: Idea) -> Iterator[str]:

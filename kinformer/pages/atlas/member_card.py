@@ -16,6 +16,7 @@ from kinformer.lab.member_choice import parse_member
 from kinformer.pages.atlas.claim_report import ClaimReport
 from kinformer.pages.atlas.lineage import children_of, descendants_of, lineage
 from kinformer.pages.atlas.member_costs import LENGTHS, member_costs
+from kinformer.pages.order_of_cost import formula
 from kinformer.pages.pictures.support.all_pictures import pictures
 from kinformer.pages.pictures.support.picture_panels import Picture, kinds_in
 from kinformer.pages.pictures.support.svg_picture import panel_svg
@@ -33,7 +34,6 @@ READS = {  # kinds of data that models read, and the task of such a model
     "environments": "observations of an environment; learns to act (PPO)",
     "trajectories": "recorded episodes; predicts actions",
 }
-SIGNS = {"**2": "²", "**3": "³", "**": "^", " * ": " · "}
 SAME = 0.05  # largest relative difference of two counts that are called the same
 PANELS = 3  # panels of a drawing on a card
 NO_BREAK = "\u00a0"
@@ -136,7 +136,6 @@ def card_data(card: MemberCard) -> dict[str, Any]:
         "flops": card.at_long(card.flops),
         "state": card.at_long(card.state),
         "keys": card.at_long(card.keys),
-        "arena": None,  # results of a comparison of all members, which does not exist yet
     }
 
 
@@ -168,7 +167,7 @@ def _fact(term: str, value: str) -> str:
 
 def _facts(card: MemberCard) -> Iterator[tuple[str, str]]:
     yield "reads", escape(READS.get(card.reads, card.reads))
-    yield "order of cost", f"<code>{escape(write_order(card.cost))}</code>"
+    yield "order of cost", f"<code>{escape(formula(card.cost))}</code>"
     notes = {length: "*" for length in card.extrapolated}
     yield "FLOPs per token", _by_length(card.flops, write_count, "not counted", notes)
     yield "decoding state", _by_length(card.state, size, "none")
@@ -177,7 +176,7 @@ def _facts(card: MemberCard) -> Iterator[tuple[str, str]]:
 def _further_facts(
     card: MemberCard, reports: Mapping[str, ClaimReport], ideas: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
-    yield "keys per query", _by_length(card.keys, write_number, "not given by positions")
+    yield "keys per query", _by_length(card.keys, write_number, "no set of keys that positions fix")
     yield "growth of the cost", _growth(card)
     yield "parameters", f"{card.parameters:,} with the default config"
     descent = lineage()[card.name]
@@ -193,20 +192,9 @@ def _further_facts(
     yield "train it", f"<code>{escape(card.command)}</code>"
     yield "claims", _claims(card.claims, reports)
     yield "measured", " ".join(_measured(card.name)) or "no time or quality of it is measured yet"
-    yield "arena", "no results yet"
     pages = ", ".join(f'<a href="#idea/{key}">{escape(title)}</a>' for key, title in ideas.items())
     yield "ideas", pages or "no page yet"
     yield "read more", f"<code>kinformer show {card.name}</code>, <code>kinformer cost {card.name}</code>"
-
-
-def write_order(cost: str) -> str:
-    """Return an order of cost as readers write it: "L² / blocks" for "L**2 / blocks".
-
-    cost: the expression that a member declares.
-    """
-    for code, sign in SIGNS.items():
-        cost = cost.replace(code, sign)
-    return cost
 
 
 def write_count(count: float) -> str:

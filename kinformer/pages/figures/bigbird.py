@@ -9,7 +9,7 @@ from kinformer.nn.patterns.band import Band
 from kinformer.nn.patterns.random import Random
 from kinformer.nn.patterns.rows import Rows
 from kinformer.nn.patterns.tokens import Tokens
-from kinformer.pages.eight_tokens import TOKENS
+from kinformer.pages.eight_tokens import LABELS
 from kinformer.pages.figures.etc import draw_path
 from kinformer.pages.pictures.support.diagram import Diagram
 from kinformer.pages.pictures.support.picture_panels import Panel, Picture, numbers
@@ -57,7 +57,7 @@ def draw() -> Iterator[Diagram | Picture]:
     yield draw_path(
         "cat (1) reaches dog (5) in two layers, without a global token",
         (near, near),
-        [f"{place} {token}" for place, token in enumerate(TOKENS)],
+        LABELS,
         (1, 2, 5),
         "Blocks of one token. dog reads its window and the random token 2, which has read its own window.",
     )

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 
 from kinformer.nn.patterns.blockwise import Blockwise
-from kinformer.pages.eight_tokens import TOKENS
+from kinformer.pages.eight_tokens import LABELS, TOKENS
 from kinformer.pages.pictures.support.diagram import Diagram
 from kinformer.pages.pictures.support.picture_panels import Panel, Picture, numbers
 
@@ -46,7 +46,7 @@ def _blocks() -> Diagram:
 
 
 def _name(block: int, size: int) -> str:
-    words = ", ".join(f"{place} {TOKENS[place]}" for place in range(block * size, (block + 1) * size))
+    words = ", ".join(LABELS[place] for place in range(block * size, (block + 1) * size))
     return f"block {block}: {words}"
 
 

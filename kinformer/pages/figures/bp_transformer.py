@@ -8,7 +8,7 @@ from kinformer.core.pattern import Pattern
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.span_tree import leaf, node
 from kinformer.nn.patterns.tree import Tree
-from kinformer.pages.eight_tokens import TOKENS
+from kinformer.pages.eight_tokens import LABELS
 from kinformer.pages.pictures.support.diagram import Diagram
 
 LEFT = 9  # first column of the tree
@@ -17,7 +17,7 @@ KINDS = ("the token that reads", "nodes that it reads, with a ●")
 
 def draw() -> Iterator[Diagram]:
     """Yield the tree of the eight tokens in an encoder and in a decoder, and a tree of sixteen positions."""
-    words = [f"{place} {token}" for place, token in enumerate(TOKENS)]
+    words = LABELS
     yield _tree("nodes that dog (5) reads in an encoder; k = 1", Tree(1), 5, words, 10)
     yield _tree("nodes that dog (5) reads in a decoder; k = 1", Causal() & Tree(1), 5, words, 10)
     yield _tree(

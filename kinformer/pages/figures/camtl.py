@@ -6,11 +6,10 @@ import torch
 from torch import Tensor
 
 import kinformer as kf
-from kinformer.pages.eight_tokens import TOKENS, token_vectors
+from kinformer.pages.eight_tokens import LABELS, TOKENS, token_vectors
 from kinformer.pages.pictures.support.diagram import Diagram
 from kinformer.pages.pictures.support.picture_panels import Picture, of_most, shades
 
-NAMES = [f"{place} {token}" for place, token in enumerate(TOKENS)]
 SIZE = 4  # tokens in a block
 
 
@@ -19,8 +18,8 @@ def draw() -> Iterator[Diagram | Picture]:
     yield _path()
     prior, weights = tasks()
     level = of_most(prior)
-    panels = [shades(f"task {n + 1}: M(z)", level[n], NAMES, NAMES) for n in (0, 1)]
-    panels += [shades(f"task {n + 1}: weights", weights[n], NAMES, NAMES) for n in (0, 1)]
+    panels = [shades(f"task {n + 1}: M(z)", level[n], LABELS, LABELS) for n in (0, 1)]
+    panels += [shades(f"task {n + 1}: weights", weights[n], LABELS, LABELS) for n in (0, 1)]
     note = "Blocks of 4 tokens. Task 1 prefers the previous token, and task 2 the first token of the block."
     yield Picture("prior of two tasks and their attention weights, with equal texts", (), tuple(panels), note=note)
 

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 import torch
 
 from kinformer import Clustered, Full, HammingKMeans, ImprovedClustered, Softmax
-from kinformer.pages.eight_tokens import TOKENS, attention_weights, token_vectors
+from kinformer.pages.eight_tokens import LABELS, attention_weights, token_vectors
 from kinformer.pages.figures.routing import RADIUS, X, Y, degrees, draw_token_circle
 from kinformer.pages.pictures.support.diagram import Diagram
 from kinformer.pages.pictures.support.picture_panels import Picture, shades
 
 CLUSTERS, TOPK, LENGTH = 3, 2, 4.0
-NAMES = [f"{place} {token}" for place, token in enumerate(TOKENS)]
 
 
 def draw() -> Iterator[Diagram | Picture]:
@@ -28,7 +27,7 @@ def draw() -> Iterator[Diagram | Picture]:
         title: attention_weights(mechanism, token_vectors(LENGTH), token_vectors())
         for title, mechanism in mechanisms.items()
     }
-    panels = tuple(shades(title, x, NAMES, NAMES) for title, x in weights.items())
+    panels = tuple(shades(title, x, LABELS, LABELS) for title, x in weights.items())
     note = "A darker cell is a larger weight. In the middle, queries of one cluster have equal rows."
     yield Picture("attention weights of the eight tokens", (), panels, note=note)
 

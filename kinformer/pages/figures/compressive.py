@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 
 import kinformer as kf
-from kinformer.pages.eight_tokens import TOKENS
+from kinformer.pages.eight_tokens import LABELS, TOKENS
 from kinformer.pages.pictures.support.diagram import Diagram
 
 SEGMENT, SLOTS = 2, 2
@@ -47,8 +47,8 @@ def _conveyor() -> Diagram:
         segment = [n for n in range(first, first + SEGMENT) if n < len(TOKENS)]
         labels = (
             [f"{n}-{n + 1}" for n in slots],
-            [f"{n} {TOKENS[n]}" for n in near],
-            [f"{n} {TOKENS[n]}" for n in segment] or ["...", "..."],
+            [LABELS[n] for n in near],
+            [LABELS[n] for n in segment] or ["...", "..."],
         )
         for kind, (left, texts) in enumerate(zip(COLUMNS, labels, strict=True)):
             for place in range(SEGMENT):

@@ -8,13 +8,13 @@ from kinformer.core.pattern import Pattern
 from kinformer.nn.patterns.band import Band
 from kinformer.nn.patterns.own_segment import OwnSegment
 from kinformer.nn.patterns.pieces import PIECES, Pieces
-from kinformer.pages.eight_tokens import TOKENS
+from kinformer.pages.eight_tokens import LABELS
 from kinformer.pages.pictures.support.diagram import Diagram
 from kinformer.pages.pictures.support.picture_panels import Panel, Picture
 
 SENTENCES = torch.tensor([[0, 1, 0, 0, 0, 0, 1, 1, 1, 1]])  # of S0 and S1, then of the eight tokens
 PATTERN = Pieces(2, l2l=Band(1)) & OwnSegment(SENTENCES, 2, ("g2l",))
-NAMES = ("S0", "S1", *(f"{place} {token}" for place, token in enumerate(TOKENS)))
+NAMES = ("S0", "S1", *LABELS)
 WIDTH, LEFT, STEP = 8, 9, 6  # columns of a box, first column of the boxes, lines from one layer to the next
 
 

@@ -12,7 +12,7 @@ from kinformer.nn.patterns.band import Band
 from kinformer.nn.patterns.block import Block
 from kinformer.nn.patterns.columns import Columns
 from kinformer.nn.patterns.strided import Strided
-from kinformer.pages.eight_tokens import TOKENS
+from kinformer.pages.eight_tokens import LABELS
 from kinformer.pages.figures.etc import draw_path
 from kinformer.pages.pictures.support.diagram import Diagram
 from kinformer.pages.pictures.support.picture_panels import Panel, Picture, numbers
@@ -43,7 +43,7 @@ def draw() -> Iterator[Diagram | Picture]:
     yield draw_path(
         "the (0) reaches too (7) in two layers; strided sets with l = 3",
         _all_sets(3)["strided"],
-        [f"{place} {token}" for place, token in enumerate(TOKENS)],
+        LABELS,
         (0, 1, 7),
         "In layer 1 each token reads A1, and in layer 2 A2.",
     )

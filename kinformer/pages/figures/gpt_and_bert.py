@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 
 import kinformer as kf
-from kinformer.pages.eight_tokens import TOKENS
+from kinformer.pages.eight_tokens import LABELS, TOKENS
 from kinformer.pages.pictures.support.diagram import Diagram
 from kinformer.pages.pictures.support.picture_panels import Panel, Picture
 
@@ -59,14 +59,14 @@ def _bert() -> Diagram:
         x, is_chosen = LEFT + STEP * place, target >= 0
         kind = 1 if not is_chosen else 2 if token == len(TOKENS) else 4 if token == place else 3
         diagram.box(x, 6, BOX, 3, "[MASK]" if token == len(TOKENS) else f"{TOKENS[token]}", kind)
-        diagram.words(x + 3, 9, f"{place} {TOKENS[place]}")
+        diagram.words(x + 3, 9, LABELS[place])
         if is_chosen:
             diagram.box(x, 0, BOX, 3, TOKENS[target], kind)
     return diagram
 
 
 def _patterns() -> Picture:
-    names = [f"{place} {token}" for place, token in enumerate(TOKENS)]
+    names = LABELS
     forms = {"encoder (BERT)": kf.Full(), "decoder (GPT)": kf.Causal(), "encoder-decoder": kf.Causal() | kf.Prefix(4)}
     panels = []
     for title, pattern in forms.items():

@@ -9,18 +9,17 @@ import kinformer as kf
 from kinformer.core.loss import FadingWeight
 from kinformer.core.pattern import Pattern
 from kinformer.members.guided_attention import GUIDES
-from kinformer.pages.eight_tokens import TOKENS
+from kinformer.pages.eight_tokens import LABELS, TOKENS
 from kinformer.pages.pictures.support.diagram import Diagram
 from kinformer.pages.pictures.support.picture_panels import Picture, shades
 
-NAMES = [f"{place} {token}" for place, token in enumerate(TOKENS)]
 LABELLED = {"delimiter": 3, "period": 7}  # the tokens that stand for a separator and a full stop
 LEFT, WIDE, BOTTOM = 12, 60, 8
 
 
 def draw() -> Iterator[Diagram | Picture]:
     """Yield the patterns over the eight tokens, and the weight of the loss."""
-    panels = tuple(shades(name, pattern_of(name), NAMES, NAMES) for name in ("next", "previous", "first", *LABELLED))
+    panels = tuple(shades(name, pattern_of(name), LABELS, LABELS) for name in ("next", "previous", "first", *LABELLED))
     note = "Each row sums to 1, or is empty and has no loss. The delimiter is and (3), the period is too (7)."
     yield Picture("patterns P that guided heads should have", (), panels, note=note)
     yield _schedule(FadingWeight(1.0, hold=0.5))

@@ -7,14 +7,13 @@ from torch import Tensor, nn
 
 from kinformer import Context, Full, Keys, ProbSparse, Queries, Softmax
 from kinformer.nn.depth.distilled import Distil
-from kinformer.pages.eight_tokens import TOKENS, attention_weights, token_vectors
+from kinformer.pages.eight_tokens import LABELS, TOKENS, attention_weights, token_vectors
 from kinformer.pages.pictures.support.diagram import Diagram
 from kinformer.pages.pictures.support.picture_panels import Picture, shades
 
 LENGTHS = (0.5, 4.0, 4.0, 0.5, 0.5, 4.0, 4.0, 0.5)  # of the queries
 SAMPLED, EXACT = ProbSparse(factor=1), ProbSparse(factor=1, measure="max-mean")
 LEFT, WIDE = 10, 7  # column of a measure of 0, and columns of a measure of 1
-NAMES = [f"{place} {token}" for place, token in enumerate(TOKENS)]
 
 
 def draw() -> Iterator[Diagram | Picture]:
@@ -22,8 +21,8 @@ def draw() -> Iterator[Diagram | Picture]:
     yield _measures()
     queries, keys = _queries(), token_vectors()
     panels = (
-        shades("softmax", attention_weights(Softmax(Full()), queries, keys), NAMES, NAMES),
-        shades("ProbSparse", attention_weights(EXACT, queries, keys), NAMES, NAMES),
+        shades("softmax", attention_weights(Softmax(Full()), queries, keys), LABELS, LABELS),
+        shades("ProbSparse", attention_weights(EXACT, queries, keys), LABELS, LABELS),
     )
     note = "Chosen queries keep their rows. The others get the mean of the values."
     yield Picture("attention weights of the eight tokens", (), panels, note=note)
@@ -53,7 +52,7 @@ def _measures() -> Diagram:
         for place, value in enumerate(mechanism.measure_sparsity(request)[0, 0].tolist()):
             y, kind = 2 + place, 1 if place in chosen else 2
             end = x + LEFT + round(WIDE * value)
-            diagram.words(x, y, NAMES[place], kind)
+            diagram.words(x, y, LABELS[place], kind)
             if end > x + LEFT:
                 diagram.line((x + LEFT, y), (end, y), kind=kind)
             diagram.words(end + 1, y, f"{value:.2f}", kind)

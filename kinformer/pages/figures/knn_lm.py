@@ -9,7 +9,7 @@ import torch
 import kinformer as kf
 from kinformer.core.neighbours import Entries
 from kinformer.models.support.memory_probabilities import mix_log_p
-from kinformer.pages.eight_tokens import TOKENS, token_vectors
+from kinformer.pages.eight_tokens import LABELS, TOKENS, token_vectors
 from kinformer.pages.pictures.support.diagram import Diagram
 
 MODEL, STORE, MIXTURE = 1, 2, 3
@@ -92,7 +92,7 @@ def _numbers() -> Diagram:
         diagram.words(x, 0, title, bold=True)
     for place, distance in enumerate(lookup.distances):
         kind = STORE if place in lookup.near else 0
-        diagram.box(0, 2 + place, 11, 1, f"{place} {TOKENS[place]}", kind)
+        diagram.box(0, 2 + place, 11, 1, LABELS[place], kind)
         diagram.words(13, 2 + place, TOKENS[place + 1], kind)
         number = f"{distance:.2f}"
         diagram.words(25 - len(number), 2 + place, number, kind)

@@ -8,7 +8,7 @@ from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec
 from kinformer.core.layer import Context
 from kinformer.nn.maps.elu import ELU
 from kinformer.nn.mechanisms.linear import LinearAttention
-from kinformer.pages.eight_tokens import TOKENS, token_positions, token_vectors
+from kinformer.pages.eight_tokens import LABELS, token_positions, token_vectors
 from kinformer.pages.pictures.support.diagram import Diagram
 
 LONG, SHORT = 9, 3  # lines of a matrix for the length of the row, and for the width of a head
@@ -98,7 +98,7 @@ def _recurrence() -> Diagram:
         s, z, output = decode()[place]
         x = 6 + column * (BOX + GAP)
         middle = x + BOX // 2
-        diagram.box(x, 0, BOX, 3, f"{place} {TOKENS[place]}", 1)
+        diagram.box(x, 0, BOX, 3, LABELS[place], 1)
         diagram.arrow((middle, 2), (middle, 6.6))
         diagram.words(middle + 2, 3, "write: add")
         diagram.words(middle + 2, 4, f"{place} phi(k) to S,")

@@ -7,12 +7,11 @@ from torch import Tensor
 
 import kinformer as kf
 from kinformer.core.bias import Bias
-from kinformer.pages.eight_tokens import TOKENS, attention_weights, token_vectors
+from kinformer.pages.eight_tokens import LABELS, TOKENS, attention_weights, token_vectors
 from kinformer.pages.pictures.support.diagram import Diagram
 from kinformer.pages.pictures.support.picture_panels import Picture, of_most, shades
 
 QUERY, LENGTH = 5, 4.0
-NAMES = [f"{place} {token}" for place, token in enumerate(TOKENS)]
 KINDS = ("score from content", "prior G", "final")
 LEFT, STEP = 12, 11  # column of the first key, and columns for each key
 
@@ -24,9 +23,9 @@ def draw() -> Iterator[Diagram | Picture]:
     prior = product.log() - _content()
     yield _sums(prior[QUERY])
     panels = (
-        shades("content: softmax", _weights(None), NAMES, NAMES),
-        shades("prior: exp(G)", of_most(prior.exp(), 1), NAMES, NAMES),
-        shades("final: softmax", _weights(window), NAMES, NAMES),
+        shades("content: softmax", _weights(None), LABELS, LABELS),
+        shades("prior: exp(G)", of_most(prior.exp(), 1), LABELS, LABELS),
+        shades("final: softmax", _weights(window), LABELS, LABELS),
     )
     note = "The final weights are the product of the first two matrices, normalised in each row."
     yield Picture("attention with a prior: softmax(scores + G)", (), panels, note=note)
@@ -70,7 +69,7 @@ def _sums(prior: Tensor) -> Diagram:
     diagram.words(round(middle + STEP * centre) - 2, 0, f"P = {centre:.2f}", 2)
     diagram.words(round(middle + STEP * (centre + 2 * sigma)), 5, f"D = 2 sigma = {2 * sigma:.2f} positions", 2)
     diagram.words(0, 4, "exp(G)", 2)
-    for key, name in enumerate(NAMES):
+    for key, name in enumerate(LABELS):
         diagram.words(LEFT + STEP * key + 2, bottom + 1, name)
     own, final = _content()[QUERY], _weights(make_window())[QUERY]
     rows = (("score", own, 1), ("+ G", prior, 2), ("= sum", own + prior, 3), ("softmax", final, 3))

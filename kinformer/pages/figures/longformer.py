@@ -12,7 +12,7 @@ from kinformer.nn.patterns.band import Band
 from kinformer.nn.patterns.dilated import Dilated
 from kinformer.nn.patterns.rows import Rows
 from kinformer.nn.patterns.tokens import Tokens
-from kinformer.pages.eight_tokens import TOKENS
+from kinformer.pages.eight_tokens import LABELS
 from kinformer.pages.figures.etc import draw_path
 from kinformer.pages.pictures.support.diagram import Diagram
 from kinformer.pages.pictures.support.picture_panels import Panel, Picture, numbers
@@ -41,7 +41,7 @@ def draw() -> Iterator[Diagram | Picture]:
     yield draw_path(
         "cat (1) reaches too (7) in two layers, through the global token 0",
         (local, local),
-        [f"{place} {token}" for place, token in enumerate(TOKENS)],
+        LABELS,
         (1, 0, 7),
         "In layer 1 the global token reads the whole row. In layer 2 every token reads the global token.",
     )

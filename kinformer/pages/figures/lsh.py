@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import torch
 
-from kinformer.pages.eight_tokens import ANGLES, TOKENS, token_vectors
+from kinformer.pages.eight_tokens import ANGLES, LABELS, TOKENS, token_vectors
 from kinformer.pages.pictures.support.diagram import Diagram
 
 SECTORS, CHUNK = 4, 2
@@ -66,7 +66,7 @@ def _sorted_list(title: str, turn: float) -> Diagram:
         diagram.words(0, y, words)
     for slot in range(len(TOKENS)):
         for row, place in ((0, slot), (5, order[slot])):
-            diagram.box(12 + 8 * slot, row, 8, 3, f"{place} {TOKENS[place]}", buckets[place] + 1)
+            diagram.box(12 + 8 * slot, row, 8, 3, LABELS[place], buckets[place] + 1)
             diagram.words(15 + 8 * slot, row + 3, f"b{buckets[place]}", buckets[place] + 1)
     for slot in range(0, len(TOKENS) + 1, CHUNK):
         diagram.line((11.5 + 8 * slot, 4.6), (11.5 + 8 * slot, 10), dashed=True)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import kinformer as kf
-from kinformer.pages.eight_tokens import TOKENS, token_vectors
+from kinformer.pages.eight_tokens import LABELS, TOKENS, token_vectors
 from kinformer.pages.pictures.support.diagram import Diagram
 
 FAR, NEAR, GATE = 1, 2, 3
@@ -40,7 +40,7 @@ def _query() -> Diagram:
     for place in range(QUERY + 1):
         x = LEFT + STEP * place + (6 if place >= first else 0)
         kind = NEAR if place >= first else FAR
-        diagram.box(x, 0, BOX, 3, f"{place} {TOKENS[place]}", kind, dashed=place < first and place not in best)
+        diagram.box(x, 0, BOX, 3, LABELS[place], kind, dashed=place < first and place not in best)
         diagram.words(x + 4, 3, f"{scores[place]:.2f}", kind if place >= first or place in best else 0)
         if place in best or place >= first:
             diagram.arrow((x + 5, 4), (x + 5, 6.49), kind=kind)

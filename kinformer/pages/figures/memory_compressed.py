@@ -6,13 +6,12 @@ import torch
 
 from kinformer import Block, Causal, ConvShortener, Shortened, Softmax
 from kinformer.core.heads import Keys
-from kinformer.pages.eight_tokens import TOKENS, attention_weights, token_vectors
+from kinformer.pages.eight_tokens import LABELS, TOKENS, attention_weights, token_vectors
 from kinformer.pages.pictures.support.diagram import Diagram
 from kinformer.pages.pictures.support.picture_panels import Picture, shades
 
 SHARES, BLOCK, LENGTH = (0.2, 0.3, 0.5), 4, 4.0  # shares of the tokens of a group; block of a local layer
 SIZE = len(SHARES)
-NAMES = [f"{place} {token}" for place, token in enumerate(TOKENS)]
 
 
 def draw() -> Iterator[Diagram | Picture]:
@@ -21,8 +20,8 @@ def draw() -> Iterator[Diagram | Picture]:
     queries, keys = token_vectors(LENGTH), token_vectors()
     local, compressed = Softmax(Causal() & Block(BLOCK)), Shortened(Softmax(Causal()), convolution())
     panels = (
-        shades("layer L", attention_weights(local, queries, keys), NAMES, NAMES),
-        shades("layer M", attention_weights(compressed, queries, keys), NAMES, NAMES),
+        shades("layer L", attention_weights(local, queries, keys), LABELS, LABELS),
+        shades("layer M", attention_weights(compressed, queries, keys), LABELS, LABELS),
     )
     note = "In layer M a token gets its share of the weight of its group. The first queries read nothing there."
     yield Picture("weights of the tokens", (), panels, note=note)
@@ -51,7 +50,7 @@ def _compression() -> Diagram:
     )
     for y, words in ((1, "keys"), (3, "shares"), (8, "compressed"), (13, "queries"), (15, "read keys")):
         diagram.words(0, y, words)
-    for place, name in enumerate(NAMES):
+    for place, name in enumerate(LABELS):
         x, group = 14 + 10 * place, place // SIZE
         diagram.box(x, 0, 9, 3, name, 1)
         diagram.box(x, 12, 9, 3, name, 1)

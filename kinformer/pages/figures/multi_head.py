@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import torch
 
 import kinformer as kf
-from kinformer.pages.eight_tokens import TOKENS, attention_weights, token_vectors
+from kinformer.pages.eight_tokens import LABELS, TOKENS, attention_weights, token_vectors
 from kinformer.pages.pictures.support.diagram import Diagram
 from kinformer.pages.pictures.support.picture_panels import Picture, shades
 
@@ -78,7 +78,7 @@ def _heads() -> Diagram:
 
 
 def _weights() -> Picture:
-    names = [f"{place} {token}" for place, token in enumerate(TOKENS)]
+    names = LABELS
     return Picture(
         "attention weights of two heads in one layer, causal",
         (),

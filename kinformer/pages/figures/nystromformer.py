@@ -8,7 +8,7 @@ from kinformer.core.layer import Context
 from kinformer.core.patterns.full import Full
 from kinformer.nn.mechanisms.nystrom import Nystrom
 from kinformer.nn.mechanisms.softmax import Softmax
-from kinformer.pages.eight_tokens import TOKENS, attention_weights, token_vectors
+from kinformer.pages.eight_tokens import LABELS, TOKENS, attention_weights, token_vectors
 from kinformer.pages.pictures.support.diagram import Diagram
 from kinformer.pages.pictures.support.picture_panels import Picture, shades
 
@@ -43,7 +43,7 @@ def _landmarks() -> Diagram:
         for place in places:
             middle = BOX * place + BOX // 2
             diagram.arrow((middle, 6), (middle, 3.6))
-            diagram.box(BOX * place, 6, BOX, 3, f"{place} {TOKENS[place]}", 1)
+            diagram.box(BOX * place, 6, BOX, 3, LABELS[place], 1)
     return diagram
 
 

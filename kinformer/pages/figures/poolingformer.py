@@ -3,12 +3,11 @@
 from collections.abc import Iterator
 
 from kinformer import Band, MeanWindows, Pooling, Softmax
-from kinformer.pages.eight_tokens import TOKENS, attention_weights, token_vectors
+from kinformer.pages.eight_tokens import LABELS, attention_weights, token_vectors
 from kinformer.pages.pictures.support.diagram import Diagram
 from kinformer.pages.pictures.support.picture_panels import Picture, shades
 
 NEAR, FAR, KERNEL, STRIDE, QUERY, LENGTH = 1, 3, 3, 2, 4, 4.0
-NAMES = [f"{place} {token}" for place, token in enumerate(TOKENS)]
 
 
 def draw() -> Iterator[Diagram | Picture]:
@@ -19,9 +18,9 @@ def draw() -> Iterator[Diagram | Picture]:
     y = near @ x  # the second level reads the outputs of the first
     far = attention_weights(Pooling(FAR, MeanWindows(KERNEL), stride=STRIDE), LENGTH * y, y)
     panels = (
-        shades("near level", near, NAMES, NAMES),
-        shades("far level", far, NAMES, NAMES),
-        shades("both", (near + far @ near) / 2, NAMES, NAMES),
+        shades("near level", near, LABELS, LABELS),
+        shades("far level", far, LABELS, LABELS),
+        shades("both", (near + far @ near) / 2, LABELS, LABELS),
     )
     note = "The far level reads outputs of the near level, so the sum of both reaches further than either."
     yield Picture("weights of the tokens", (), panels, note=note)
@@ -29,7 +28,7 @@ def draw() -> Iterator[Diagram | Picture]:
 
 def _levels() -> Diagram:
     diagram = Diagram(
-        f"the two levels of the query {NAMES[QUERY]}",
+        f"the two levels of the query {LABELS[QUERY]}",
         kinds=("read by the near level", "read by the far level", "output"),
         note=f"Near: {NEAR} token on either side. Far: {FAR} on either side, "
         f"pooled in kernels of {KERNEL} tokens that start {STRIDE} apart.",
@@ -41,7 +40,7 @@ def _levels() -> Diagram:
     for y, words in ((1, "inputs x"), (7, "outputs y"), (11, "pooled keys"), (18, "output")):
         diagram.words(0, y, words)
     middle = column(QUERY) + 4
-    for place, name in enumerate(NAMES):
+    for place, name in enumerate(LABELS):
         is_near, is_far = abs(place - QUERY) <= NEAR, abs(place - QUERY) <= FAR
         diagram.box(column(place), 0, 9, 3, name, 1 if is_near else 0)
         diagram.box(column(place), 6, 9, 3, f"y{place}", 2 if is_far else 0)

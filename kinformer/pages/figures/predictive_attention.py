@@ -7,10 +7,9 @@ from torch import Tensor
 
 import kinformer as kf
 from kinformer.nn.mechanisms.score_convolution import Kernel, ScoreConvolution
-from kinformer.pages.eight_tokens import TOKENS, token_vectors
+from kinformer.pages.eight_tokens import LABELS, TOKENS, token_vectors
 from kinformer.pages.pictures.support.picture_panels import Picture, grid, shades
 
-NAMES = tuple(f"{place} {token}" for place, token in enumerate(TOKENS))
 PAIR = (5, 2)  # query and key whose score is computed
 KINDS = ("score that is computed", "also read by the 3 x 3 kernel", "other score of the layer below")
 
@@ -19,13 +18,13 @@ def draw() -> Iterator[Picture]:
     """Yield the scores that a kernel reads in an encoder and a decoder, and the weights of two layers."""
     encoder, decoder = _reads("centred"), _reads("causal")
     panels = tuple(
-        grid(title, kind)._replace(rows=NAMES, columns=NAMES)
+        grid(title, kind)._replace(rows=LABELS, columns=LABELS)
         for title, kind in (("encoder: centred", encoder), ("decoder: causal", decoder))
     )
     note = f"For the query {TOKENS[PAIR[0]]} ({PAIR[0]}) and the key {TOKENS[PAIR[1]]} ({PAIR[1]}); heads are channels."
     yield Picture("scores of the layer below that a convolution reads for one pair", KINDS, panels, note=note)
     titles = ("layer 1", "layer 2: moved")
-    shown = tuple(shades(title, w, NAMES, NAMES) for title, w in zip(titles, moved_weights(), strict=True))
+    shown = tuple(shades(title, w, LABELS, LABELS) for title, w in zip(titles, moved_weights(), strict=True))
     note = "Layer 2 has no scores of its own. Each query reads the tokens after those that the previous query read."
     yield Picture("attention weights of two layers of a decoder, kernel with a 1 at (-1, -1)", (), shown, note=note)
 

@@ -6,11 +6,10 @@ import torch
 from torch import Tensor
 
 import kinformer as kf
-from kinformer.pages.eight_tokens import TOKENS, token_vectors
+from kinformer.pages.eight_tokens import LABELS, token_vectors
 from kinformer.pages.pictures.support.diagram import Diagram
 from kinformer.pages.pictures.support.picture_panels import Picture, shades
 
-NAMES = [f"{place} {token}" for place, token in enumerate(TOKENS)]
 KINDS = ("hidden states", "scores before the softmax")
 
 
@@ -19,9 +18,9 @@ def draw() -> Iterator[Diagram | Picture]:
     yield _paths()
     lower, plain, residual = layers()
     panels = (
-        shades("layer 1", lower, NAMES, NAMES),
-        shades("layer 2, own", plain, NAMES, NAMES),
-        shades("layer 2, sum", residual, NAMES, NAMES),
+        shades("layer 1", lower, LABELS, LABELS),
+        shades("layer 2, own", plain, LABELS, LABELS),
+        shades("layer 2, sum", residual, LABELS, LABELS),
     )
     note = "Layer 2 asks for directions 90 degrees lower. The sum keeps a part of the attention of layer 1."
     yield Picture("attention weights of two layers, without and with residual scores", (), panels, note=note)

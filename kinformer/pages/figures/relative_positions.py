@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import torch
 
 import kinformer as kf
-from kinformer.pages.eight_tokens import TOKENS
+from kinformer.pages.eight_tokens import LABELS, TOKENS
 from kinformer.pages.pictures.support.diagram import Diagram
 from kinformer.pages.pictures.support.picture_panels import Panel, Picture
 
 CLIP = 2
-LABELS = (f"-{CLIP} or before", *(str(n) for n in range(1 - CLIP, CLIP)), f"{CLIP} or later")
+DISTANCES = (f"-{CLIP} or before", *(str(n) for n in range(1 - CLIP, CLIP)), f"{CLIP} or later")
 LEFT, BOTTOM, FURTHEST = 10, 16, 150
 
 
@@ -23,13 +23,12 @@ def draw() -> Iterator[Diagram | Picture]:
 def _labels() -> Picture:
     places = torch.arange(len(TOKENS))
     label = (places[None] - places[:, None]).clamp(-CLIP, CLIP) + CLIP + 1
-    names = tuple(f"{place} {token}" for place, token in enumerate(TOKENS))
     reads = {"encoder": kf.Full(), "decoder": kf.Causal()}
     return Picture(
         f"labels of Shaw's relative positions, key minus query, clipped at k = {CLIP}",
-        LABELS,
+        DISTANCES,
         tuple(
-            Panel(title, label * pattern.matrix(len(TOKENS)), pattern.matrix(len(TOKENS)).float(), names, names)
+            Panel(title, label * pattern.matrix(len(TOKENS)), pattern.matrix(len(TOKENS)).float(), LABELS, LABELS)
             for title, pattern in reads.items()
         ),
         note="All pairs of one kind share a vector. A decoder needs only k + 1 vectors.",

@@ -6,7 +6,7 @@ import torch
 
 import kinformer as kf
 from kinformer.core.pattern import Pattern
-from kinformer.pages.eight_tokens import TOKENS, attention_weights, token_vectors
+from kinformer.pages.eight_tokens import LABELS, TOKENS, attention_weights, token_vectors
 from kinformer.pages.pictures.support.diagram import Diagram
 
 WINDOW, SINKS = 3, 1
@@ -52,10 +52,10 @@ def _cache() -> Diagram:
     last = WINDOW + SINKS - 1
     for row in range(2, len(TOKENS)):
         y = 2 * row - 1
-        diagram.words(0, y, f"{row} {TOKENS[row]}")
+        diagram.words(0, y, LABELS[row])
         for place in pattern[row].nonzero().flatten().tolist():
             kind = SINK if place < SINKS else NEAR
-            diagram.box(14 + 8 * place, y, 7, 1, f"{place} {TOKENS[place]}", kind)
+            diagram.box(14 + 8 * place, y, 7, 1, LABELS[place], kind)
         diagram.words(84, y, f"{row}", 0)
         diagram.words(92, y, f"{min(row, last)}", SINK)
     return diagram
@@ -74,7 +74,7 @@ def _weights() -> Diagram:
             kind = SINK if place < SINKS else NEAR if place > QUERY - WINDOW else OTHER
             x = 18 + 10 * place
             if not row:
-                diagram.words(x, 0, f"{place} {TOKENS[place]}", bold=True)
+                diagram.words(x, 0, LABELS[place], bold=True)
             if weight:
                 diagram.words(x, y + 1, f"{weight:.2f}", kind)
                 if bar := "█" * round(8 * weight):

@@ -6,7 +6,7 @@ import torch
 
 import kinformer as kf
 from kinformer.core.discover import part_files
-from kinformer.pages.eight_tokens import TOKENS, attention_weights, token_vectors
+from kinformer.pages.eight_tokens import LABELS, TOKENS, attention_weights, token_vectors
 from kinformer.pages.pictures.support.diagram import Diagram
 from kinformer.pages.pictures.support.picture_panels import Picture, shades
 
@@ -86,7 +86,7 @@ def _query() -> Diagram:
 
 
 def _matrices() -> Picture:
-    names = [f"{place} {token}" for place, token in enumerate(TOKENS)]
+    names = LABELS
     patterns = {"Full()": kf.Full(), "Causal()": kf.Causal()}
     return Picture(
         "attention weights of all queries; each row sums to 1",

@@ -6,21 +6,20 @@ import torch
 from torch import Tensor
 
 import kinformer as kf
-from kinformer.pages.eight_tokens import TOKENS, token_vectors
+from kinformer.pages.eight_tokens import LABELS, token_vectors
 from kinformer.pages.pictures.support.diagram import Diagram
 from kinformer.pages.pictures.support.picture_panels import Picture, shades
 
 SCORES, SOFTMAXES, VALUES = 2, 3, 2
 KINDS = ("separate for each head", "learned mix of all heads")
-NAMES = [f"{place} {token}" for place, token in enumerate(TOKENS)]
 
 
 def draw() -> Iterator[Diagram | Picture]:
     """Yield the path from scores to outputs, and the weights of head 1 under each mix."""
     yield _path()
-    panels = [shades(f"head {h + 1}, no mix", mixed_weights(None, None)[h], NAMES, NAMES) for h in (0, 1)]
-    panels.append(shades("sum of scores", mixed_weights([1.0, 1.0], None)[0], NAMES, NAMES))
-    panels.append(shades("mean of weights", mixed_weights(None, [0.5, 0.5])[0], NAMES, NAMES))
+    panels = [shades(f"head {h + 1}, no mix", mixed_weights(None, None)[h], LABELS, LABELS) for h in (0, 1)]
+    panels.append(shades("sum of scores", mixed_weights([1.0, 1.0], None)[0], LABELS, LABELS))
+    panels.append(shades("mean of weights", mixed_weights(None, [0.5, 0.5])[0], LABELS, LABELS))
     note = "With summed scores a key needs a high score in both heads. A mean of weights keeps the keys of either head."
     yield Picture("attention weights of two heads, and of head 1 after each mix", (), tuple(panels), note=note)
 

@@ -6,20 +6,19 @@ from torch import Tensor
 
 from kinformer import Causal, Softmax, TopK, TopKEquals
 from kinformer.core.mechanism import Mechanism
-from kinformer.pages.eight_tokens import TOKENS, attention_weights, token_vectors
+from kinformer.pages.eight_tokens import LABELS, attention_weights, token_vectors
 from kinformer.pages.pictures.support.diagram import Diagram
 from kinformer.pages.pictures.support.picture_panels import Picture, shades
 
 K, QUERY, LENGTH = 2, 5, 4.0
 LEFT, WIDE = 34, 8  # column of the score 0, and columns of a score of 1
-NAMES = [f"{place} {token}" for place, token in enumerate(TOKENS)]
 
 
 def draw() -> Iterator[Diagram | Picture]:
     """Yield the scores and weights of the query dog, and the weights of all queries."""
     yield _scores()
     mechanisms = {"softmax": Softmax(Causal()), "k = 2, ties read": TopKEquals(Causal(), K), "k = 2": TopK(Causal(), K)}
-    panels = tuple(shades(title, _weights(mechanism), NAMES, NAMES) for title, mechanism in mechanisms.items())
+    panels = tuple(shades(title, _weights(mechanism), LABELS, LABELS) for title, mechanism in mechanisms.items())
     note = "A darker cell is a larger weight. With ties, a query may read more than 2 keys."
     yield Picture("attention weights of the eight tokens", (), panels, note=note)
 
@@ -46,7 +45,7 @@ def _scores() -> Diagram:
     for place in range(QUERY + 1):
         y, score = 2 + 2 * place, scores[place].item()
         kind = 1 if both[place] > 0 else 2
-        diagram.words(0, y, NAMES[place], kind)
+        diagram.words(0, y, LABELS[place], kind)
         at = round(LEFT + WIDE * score)
         diagram.line((LEFT, y), (at, y), kind=kind)
         diagram.words(at, y, "●", kind)

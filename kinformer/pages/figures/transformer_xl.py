@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 
 import kinformer as kf
-from kinformer.pages.eight_tokens import TOKENS
+from kinformer.pages.eight_tokens import LABELS, TOKENS
 from kinformer.pages.pictures.support.diagram import Diagram
 
 SEGMENT, LAYERS = 2, 3
@@ -49,7 +49,7 @@ def _layers(caption: str, memory: int) -> Diagram:
         for n in range(len(TOKENS) // SEGMENT):
             x = LEFT + STEP * n
             places = range(SEGMENT * n, SEGMENT * (n + 1))
-            text = "  ".join(f"{place} {TOKENS[place]}" for place in places)
+            text = "  ".join(LABELS[place] for place in places)
             diagram.box(x, y, BOX, 3, text, 1 if reached[LAYERS - layer][n] else 2)
             if not layer:
                 continue

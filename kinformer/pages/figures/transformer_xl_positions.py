@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from kinformer.pages.eight_tokens import TOKENS
+from kinformer.pages.eight_tokens import LABELS
 from kinformer.pages.pictures.support.diagram import Diagram
 
 TERMS = (
@@ -45,7 +45,7 @@ def _segments() -> Diagram:
         note="Absolute positions repeat in each segment, so two tokens share each of them. Distances differ.",
     )
     rows = {
-        "token": [f"{n} {token}" for n, token in enumerate(TOKENS)],
+        "token": list(LABELS),
         "absolute": [str(n % 4) for n in range(8)],
         "to dog (5)": [str(5 - n) if n <= 5 else "" for n in range(8)],
     }

@@ -7,10 +7,8 @@ import types
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import torch
-
 from kinformer.pages.docstrings import Doc, arguments, doc, heading
-from kinformer.pages.module_docs import sentence
+from kinformer.pages.module_docs import public_methods, sentence
 from kinformer.pages.site.markdown import code_block, prose
 
 MOST = 3  # examples of an entry
@@ -109,15 +107,7 @@ def indented_block(text: str) -> str:
 
 def _methods(cls: type) -> Iterator[str]:
     """The public methods that the library adds to a class, each with its signature and its description."""
-    bases = [base for base in cls.__mro__ if base.__module__.startswith("kinformer.")]
-    members = {
-        name: getattr(cls, name)
-        for base in bases
-        for name, value in vars(base).items()
-        if not (name.startswith("_") or (hasattr(torch.nn.Module, name) and name != "forward"))
-        and (inspect.isfunction(value) or isinstance(value, classmethod | staticmethod | property))
-        and inspect.getdoc(getattr(cls, name))
-    }
+    members = public_methods(cls)
     if not members:
         return
     yield "**Methods**"

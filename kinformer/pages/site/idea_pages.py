@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from kinformer.pages.idea import LENGTHS, SECTIONS, Idea, after, all_ideas, compared
+from kinformer.pages.idea import SECTIONS, Idea, after, all_ideas, compared
 from kinformer.pages.idea_figures import idea_figures
 from kinformer.pages.pictures.support.figure_html import figure_html
 from kinformer.pages.site.kind_pages import link_to_file
@@ -65,9 +65,8 @@ def _link(idea: Idea, page: str) -> str:
 
 def _cost_table(idea: Idea) -> str:
     cost = idea.cost
-    values = list(cost.values())
-    rows = [("this idea", *(f"{this:,.0f}" for _, this, _ in values))]
-    rows.append(("softmax attention", *(f"{softmax:,.0f}" for *_, softmax in values)))
-    headings = (cost.unit, *(f"{length:,} tokens" for length in LENGTHS))
+    lengths, *rows = zip(*cost.texts(), strict=True)
+    headings = (cost.unit, *(f"{length} tokens" for length in lengths))
+    rows = [(name, *row) for name, row in zip(("this idea", "softmax attention"), rows, strict=True)]
     layers = f"Layers until all positions connect: {prose(cost.layers)}."
     return f"{table(headings, rows)}\n\nSizes: {prose(cost.where)}.\n\n{layers}"

@@ -8,6 +8,7 @@ from kinformer.core.discover import modules
 from kinformer.core.keyword_conditions import Needs
 from kinformer.pages.idea import ideas_of
 from kinformer.pages.module_docs import first_sentence
+from kinformer.pages.order_of_cost import formula
 from kinformer.pages.site.entries import entry
 from kinformer.pages.site.idea_pages import page_of_idea
 from kinformer.pages.site.kind_pages import page_of_kind, page_of_member, public_names_of
@@ -15,17 +16,6 @@ from kinformer.pages.site.markdown import SitePlace, code_block, prose, relative
 
 PAGE = "reference/members.md"
 HEADINGS = ("member", "paper", "year", "what it changes", "order of cost", "claim")
-SIGNS = {"**2": "²", "**3": "³", "**": "^", " * ": " · "}
-
-
-def formula(cost: str) -> str:
-    """Return an order of cost as readers write it, such as "L² / blocks" for "L**2 / blocks".
-
-    cost: the order of cost, as `@member(cost=...)` declares it.
-    """
-    for code, sign in SIGNS.items():
-        cost = cost.replace(code, sign)
-    return cost
 
 
 def member_row(facts: Mapping[str, Any], address: str) -> tuple[str, ...]:

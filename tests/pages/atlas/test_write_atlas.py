@@ -33,7 +33,7 @@ NOTHING = '<div class="drawing"></div>'
 FACTS = (
     *("reads", "order of cost", "FLOPs per token", "decoding state", "keys per query", "growth of the cost"),
     *("parameters", "family", "descends from", "what it changes", "descendants", "in Python", "keywords", "train it"),
-    *("claims", "measured", "arena", "ideas", "read more"),
+    *("claims", "measured", "ideas", "read more"),
 )
 
 
