@@ -2,7 +2,7 @@
 
     python bench/member_costs.py
 
-The table is kinformer/pages/atlas/member_costs.json, which `kinformer atlas` reads. Nothing is timed, so it is the
+The table is kinformer/lab/advise/member_costs.json, which `kinformer atlas` reads. Nothing is timed, so it is the
 same on every machine.
 """
 
@@ -14,7 +14,7 @@ import torch
 from interleave import commit
 
 from kinformer.core.discover import members
-from kinformer.pages.atlas.member_costs import TABLE, count_member
+from kinformer.lab.advise.member_costs import TABLE, count_member
 
 
 def main() -> None:

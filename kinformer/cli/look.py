@@ -52,8 +52,8 @@ def look(
         kinformer look runs/xl --knn --text "The "
 
     The page shows the attention maps by layer and head. For each head it gives the mean distance and the entropy of its
-    attention, the weight on the first tokens, and the heads that do the same. The text is coloured by the loss of each
-    token. Models with adaptive depth show the number of steps or layers of each token. Models with a memory or a
+    attention, the weight on the first tokens, and groups of heads with nearly equal maps. The text is coloured by the
+    loss of each token. Models with adaptive depth show the number of steps or layers of each token. Models with a memory or a
     datastore show the keys that each token retrieved. A layer without a map is listed with the reason.
 
     The page is one file and needs no network. A model of another library reads the begin token of its tokenizer
@@ -101,19 +101,21 @@ def look(
             tokenizer = tokenizer_of_model(model)
             row = list(tokenizer.encode(content))
             warn_of_loss(model, [content])
-            seen = lab_look.look(model, [*begin_tokens(model, tokenizer, row), *row], cells=cells, on_progress=listen)
+            attention = lab_look.look(
+                model, [*begin_tokens(model, tokenizer, row), *row], cells=cells, on_progress=listen
+            )
         else:
             ids = _token_ids(target, model, content) if layers else content
-            seen = lab_look.look(model, ids, cells=cells, on_progress=listen)
+            attention = lab_look.look(model, ids, cells=cells, on_progress=listen)
     with from_user(OSError, code=FAILED):
-        save_look_page(seen, out, f"What {_title(target)} attends to", cells)
+        save_look_page(attention, out, f"What {_title(target)} attends to", cells)
     if as_json:
-        print(json.dumps(_record(target, out, seen), ensure_ascii=False))
+        print(json.dumps(_record(target, out, attention), ensure_ascii=False))
         return
-    loss = "" if seen.bits is None else f", {float(seen.bits[1:].double().mean()):.3f} bits per token"
-    maps = f"maps of {len(seen.maps):,} of {len(seen.maps) + len(seen.unseen):,} attention layers"
-    print(f"{out}: {len(seen.tokens):,} tokens{loss}; {maps}")
-    if seen.unseen:
+    loss = "" if attention.bits is None else f", {float(attention.bits[1:].double().mean()):.3f} bits per token"
+    maps = f"maps of {len(attention.maps):,} of {len(attention.maps) + len(attention.unseen):,} attention layers"
+    print(f"{out}: {len(attention.tokens):,} tokens{loss}; {maps}")
+    if attention.unseen:
         print("the page gives the reason for each layer without a map", file=sys.stderr)
 
 
@@ -190,21 +192,21 @@ def _title(target: str) -> str:
     return Path(target).stem if target.endswith(".gguf") else target.rstrip("/")
 
 
-def _record(target: str, out: Path, seen: Any) -> dict[str, Any]:
+def _record(target: str, out: Path, attention: Any) -> dict[str, Any]:
     """Return the numbers of a page for JSON, which has no NaN."""
     heads = {
         layer: {name: [_finite(x) for x in column.tolist()] for name, column in numbers._asdict().items()}
-        for layer, numbers in seen.heads.items()
+        for layer, numbers in attention.heads.items()
     }
     return {
         "model": target,
         "page": str(out),
-        "tokens": [token.decode(errors="replace") for token in seen.tokens],
-        "bits": None if seen.bits is None else [_finite(x) for x in seen.bits.tolist()],
-        "cell": seen.cell,
+        "tokens": [token.decode(errors="replace") for token in attention.tokens],
+        "bits": None if attention.bits is None else [_finite(x) for x in attention.bits.tolist()],
+        "cell": attention.cell,
         "layers": heads,
-        "unseen": seen.unseen,
-        "depths": {name: depth.tolist() for name, depth in seen.depths.items()},
+        "unseen": attention.unseen,
+        "depths": {name: depth.tolist() for name, depth in attention.depths.items()},
     }
 
 

@@ -93,10 +93,10 @@ def look(
         before a text is a token of the maps. Or a model of transformers that `load` can read, which is converted. Or
         any module with `Attention` layers, which is called with `text`.
     text: the text; the model's own tokenizer reads it, or else each byte is a token. Or its token ids: a list, a tensor
-        [T] or [1, T], or a dict of one row as a tokenizer of transformers returns it. For a module that is no model of
-        kinformer: the tensor to call it with, of one row.
-    cells: largest number of rows of a map. Longer texts get blocks of equal numbers of tokens. None gives every pair
-        of tokens a cell up to 2,048 tokens, and 128 rows above.
+        [T] or [1, T], or a dict of one row as a tokenizer of transformers returns it. For any other
+        module: the tensor of one row that it is called with.
+    cells: largest number of rows of a map. Longer texts get blocks of equal numbers of tokens. With None, a text
+        of up to 2,048 tokens has a cell for every pair, and a longer one has at most 128 rows.
     on_progress: function that takes the number of layers that are done.
 
     Errors: ValueError for another kind of model, and for a text with fewer than 2 or more than 16,384 tokens.
@@ -175,8 +175,8 @@ def _look_at_module(
     """Call a module with a tensor, and return the maps of its attention layers, without losses."""
     if not isinstance(inputs, Tensor) or not inputs.dim():
         raise TypeError(
-            f"look calls a module with one tensor: got {quote(inputs)}, expected a tensor of one row. Give kf.look("
-            "module, inputs)"
+            f"look calls a module with one tensor: got {quote(inputs)}, expected a tensor of one row. Pass a "
+            "tensor in place of the text, such as torch.randn(1, 10, 64)"
         )
     is_ids = not inputs.is_floating_point() and inputs.dim() < 3 and inputs.shape[:-1].numel() == 1
     length = inputs.shape[-1] if is_ids else max(inputs.shape[1:-1], default=inputs.shape[0])
@@ -224,7 +224,7 @@ def _read_layers(
 ) -> tuple[T, dict[str, LayerAttention], dict[str, str], dict[str, RetrievedKeys]]:
     """Call a model; return the result, the attention of each layer or why it has none, and the keys from memories.
 
-    A layer is judged as soon as it returns, so that the queries and keys of one layer are in memory.
+    The map of a layer is computed as soon as it returns, so only its queries and keys are in memory.
 
     lengths: as in `attention_maps`; a layer without an entry reads as many tokens as its input has.
     """

@@ -24,6 +24,7 @@ SECTIONS = (
     "Answers",
     "Sources",
 )
+EXAMPLE_NOTE = "The eight tokens are: the cat sat and the dog sat too. They are numbered from 0 to 7."
 LENGTHS = (8, 1_024, 65_536)  # tokens for which the costs are listed
 FUNCTIONS = {"log2": math.log2, "sqrt": math.sqrt, "ceil": math.ceil, "min": min, "max": max}
 

@@ -47,7 +47,7 @@ class TokenTint(NamedTuple):
 
 
 def save_look_page(
-    seen: AttentionMaps, path: str | Path, title: str = "Attention on one text", cells: int = CELLS
+    result: AttentionMaps, path: str | Path, title: str = "Attention on one text", cells: int = CELLS
 ) -> None:
     """Write a page that shows what a model attends to, and the loss of each token.
 
@@ -56,49 +56,49 @@ def save_look_page(
 
         kf.save_look_page(kf.look(model, "def main():"), "look.html")
 
-    seen: the maps, as `look` returns them.
+    result: the attention maps, as `look` returns them.
     path: the file to write.
     title: title of the page.
     cells: largest number of rows of a map on the page. Larger maps of single tokens are summed to maps of blocks.
 
     Errors: OSError if the file cannot be written.
     """
-    if not isinstance(seen, AttentionMaps):
+    if not isinstance(result, AttentionMaps):
         raise TypeError(
-            f"wrong attention maps: got {quote(seen)}, expected the result of kf.look. Call "
+            f"wrong attention maps: got {quote(result)}, expected the result of kf.look. Call "
             "save_look_page(kf.look(model, text), path)"
         )
     check_at_least("cells", cells, 1)
-    if seen.cell == 1 and len(seen.tokens) > cells:
-        size = -(-len(seen.tokens) // cells)
-        seen = seen._replace(maps={name: sum_blocks(maps, size) for name, maps in seen.maps.items()}, cell=size)
-    write(Path(path), look_page(seen, title))
+    if result.cell == 1 and len(result.tokens) > cells:
+        size = -(-len(result.tokens) // cells)
+        result = result._replace(maps={name: sum_blocks(maps, size) for name, maps in result.maps.items()}, cell=size)
+    write(Path(path), look_page(result, title))
 
 
-def look_page(seen: AttentionMaps, title: str) -> bytes:
+def look_page(result: AttentionMaps, title: str) -> bytes:
     """Return the page as bytes of HTML.
 
-    seen: the maps, as `look` returns them.
+    result: the attention maps, as `look` returns them.
     title: title of the page.
     """
     here = Path(__file__)
-    groups = head_groups(_largest_set(seen.maps), len(seen.tokens), seen.cell)
-    tints, names = list(_tints(seen)), layer_names(seen)
-    body = "".join(_body(seen, groups, tints, names))
-    data = json.dumps(_data(seen, tints, names), ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    groups = head_groups(_largest_set(result.maps), len(result.tokens), result.cell)
+    tints, names = list(_tints(result)), layer_names(result)
+    body = "".join(_body(result, groups, tints, names))
+    data = json.dumps(_data(result, tints, names), ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     script = here.with_suffix(".js").read_text("utf-8")
     scripts = f'<script type="application/json" id="look">{data}</script>\n<script>{script}</script>\n'
     return html_page(title, body + scripts, here.with_suffix(".css").read_text("utf-8"))
 
 
-def layer_names(seen: AttentionMaps) -> dict[str, str]:
+def layer_names(result: AttentionMaps) -> dict[str, str]:
     """Return a short name for each attention layer, such as "layer 3".
 
     Layers that would share a short name keep their full names.
 
-    seen: the maps.
+    result: the maps.
     """
-    names = {name: place_of(name) or "the layer" for name in (*seen.maps, *seen.unseen)}
+    names = {name: place_of(name) or "the layer" for name in (*result.maps, *result.unseen)}
     counts = Counter(names.values())
     return {name: short if counts[short] == 1 else name for name, short in names.items()}
 
@@ -110,14 +110,14 @@ def _largest_set(maps: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: attention for name, attention in maps.items() if attention.shape[1] == size}
 
 
-def _tints(seen: AttentionMaps) -> Iterator[TokenTint]:
-    if seen.bits is not None:
-        real = seen.bits[seen.bits.isfinite()]
+def _tints(result: AttentionMaps) -> Iterator[TokenTint]:
+    if result.bits is not None:
+        real = result.bits[result.bits.isfinite()]
         top = float(real.quantile(STRONGEST)) if len(real) else 1.0
-        yield TokenTint("loss", "bits", _numbers(seen.bits), max(top, 1.0))
-    for name, depth in seen.depths.items():
+        yield TokenTint("loss", "bits", _numbers(result.bits), max(top, 1.0))
+    for name, depth in result.depths.items():
         unit, title = UNITS[name.rpartition(".")[2]]
-        place = "" if len(seen.depths) == 1 else f" ({name})"
+        place = "" if len(result.depths) == 1 else f" ({name})"
         yield TokenTint(title + place, unit, _numbers(depth), max(float(depth.max()), 1.0))
 
 
@@ -129,12 +129,12 @@ def _numbers(values: Tensor, digits: int = 4) -> list[float | None]:
 # The data of the script -----------------------------------------------------------------------------------------------
 
 
-def _data(seen: AttentionMaps, tints: Sequence[TokenTint], names: Mapping[str, str]) -> dict[str, Any]:
+def _data(result: AttentionMaps, tints: Sequence[TokenTint], names: Mapping[str, str]) -> dict[str, Any]:
     return {
-        "tokens": [_visible(token) for token in seen.tokens],
+        "tokens": [_visible(token) for token in result.tokens],
         "tints": [tint._asdict() for tint in tints],
-        "layers": [_layer(seen, name, attention, names[name]) for name, attention in seen.maps.items()],
-        "retrieved": [_retrieved(keys) for keys in seen.retrieved.values()],
+        "layers": [_layer(result, name, attention, names[name]) for name, attention in result.maps.items()],
+        "retrieved": [_retrieved(keys) for keys in result.retrieved.values()],
     }
 
 
@@ -143,16 +143,16 @@ def _visible(token: bytes) -> str:
     return token.decode(errors="replace").replace("\n", "⏎").replace("\t", "⇥").replace(" ", "␣") or EMPTY
 
 
-def _layer(seen: AttentionMaps, name: str, attention: Tensor, short: str) -> dict[str, Any]:
-    numbers, side = seen.heads[name], attention.shape[1]
+def _layer(result: AttentionMaps, name: str, attention: Tensor, short: str) -> dict[str, Any]:
+    numbers, side = result.heads[name], attention.shape[1]
     # the square root keeps small weights apart: 255 steps, and an error of at most 0.004
     codes = (255 * attention.clamp(0, 1).sqrt()).round().to(torch.uint8)
     return {
         "name": short,
         "heads": len(attention),
-        "n": len(seen.tokens) if -(-len(seen.tokens) // seen.cell) == side else side * seen.cell,
+        "n": len(result.tokens) if -(-len(result.tokens) // result.cell) == side else side * result.cell,
         "c": side,
-        "cell": seen.cell,
+        "cell": result.cell,
         "map": base64.b64encode(zlib.compress(codes.numpy().tobytes(), 9)).decode(),
         "distance": _numbers(numbers.distance),
         "entropy": _numbers(numbers.entropy),
@@ -183,16 +183,16 @@ def _retrieved(keys: RetrievedKeys) -> dict[str, Any]:
 
 
 def _body(
-    seen: AttentionMaps, groups: Sequence[HeadGroup], tints: Sequence[TokenTint], names: Mapping[str, str]
+    result: AttentionMaps, groups: Sequence[HeadGroup], tints: Sequence[TokenTint], names: Mapping[str, str]
 ) -> Iterator[str]:
-    yield from _text(seen, tints)
-    if seen.maps:
-        yield from _grid(seen)
-        yield from _table(seen, groups, names)
-        yield from _groups(seen, groups, names)
-    for number, (name, keys) in enumerate(seen.retrieved.items()):
+    yield from _text(result, tints)
+    if result.maps:
+        yield from _grid(result)
+        yield from _table(result, groups, names)
+        yield from _groups(result, groups, names)
+    for number, (name, keys) in enumerate(result.retrieved.items()):
         yield from _retrieval(number, names.get(name, place_of(name)), keys)
-    yield from _unseen(seen, names)
+    yield from _unseen(result, names)
     yield from ZOOM
 
 
@@ -208,11 +208,11 @@ ZOOM = (
 )
 
 
-def _text(seen: AttentionMaps, tints: Sequence[TokenTint]) -> Iterator[str]:
-    count = len(seen.tokens)
+def _text(result: AttentionMaps, tints: Sequence[TokenTint]) -> Iterator[str]:
+    count = len(result.tokens)
     yield f"<h2>Text of {count:,} tokens</h2>\n"
-    if seen.bits is not None:
-        mean = float(seen.bits[1:].double().mean())
+    if result.bits is not None:
+        mean = float(result.bits[1:].double().mean())
         yield f"<p>The mean loss is {mean:.2f} bits per token. The first token has no loss.</p>\n"
     for tint in tints:
         if tint.unit != "bits":
@@ -230,26 +230,26 @@ def _text(seen: AttentionMaps, tints: Sequence[TokenTint]) -> Iterator[str]:
             for place, tint in enumerate(tints)
         )
         yield f'<p class="controls"><label>Colour of the text: <select id="tint">{options}</select></label></p>\n'
-    empty = f" {EMPTY} is a token without text, such as a begin token." if b"" in seen.tokens else ""
+    empty = f" {EMPTY} is a token without text, such as a begin token." if b"" in result.tokens else ""
     yield (
         f'<p class="soft">A click or the arrow keys choose a token. Its numbers stand below the text.{empty}</p>\n'
         '<div id="tokens" class="tokens" tabindex="0" role="group" aria-label="The text; arrow keys choose a token">'
     )
-    for place, token in enumerate(seen.tokens):
+    for place, token in enumerate(result.tokens):
         value = tints[0].values[place] if tints else None
         strength = 0.0 if value is None else 0.85 * min(max(value / tints[0].top, 0.0), 1.0)
         letters = escape(token.decode(errors="replace")).replace("\n", "⏎\n") or EMPTY
-        space = "" if seen.bits is not None or seen.depths or b"".join(seen.tokens).strip(b"0123456789-") else " "
+        space = "" if result.bits is not None or result.depths or b"".join(result.tokens).strip(b"0123456789-") else " "
         yield f'<span style="--t:{strength:.2f}">{letters}</span>{space}'
     yield '</div>\n<p id="token" aria-live="polite"></p>\n'
 
 
-def _grid(seen: AttentionMaps) -> Iterator[str]:
+def _grid(result: AttentionMaps) -> Iterator[str]:
     cells = (
         "A cell is the weight of one key for one query."
-        if seen.cell == 1
-        else f"A cell is a block of {seen.cell:,} queries and {seen.cell:,} keys. It shows the summed weight of its "
-        "keys, as a mean over its queries."
+        if result.cell == 1
+        else f"A cell is a block of {result.cell:,} queries and {result.cell:,} keys. It shows the summed "
+        "weight of its keys, as a mean over its queries."
     )
     yield f"<h2>Attention by layer and head</h2>\n<p>A row of this grid is a layer. {cells}\n"
     yield (
@@ -267,19 +267,19 @@ def _grid(seen: AttentionMaps) -> Iterator[str]:
 HEADINGS = ("layer", "head", "mean distance, tokens", "entropy, bits", "on the first token", f"on the first {SINKS}")
 
 
-def _table(seen: AttentionMaps, groups: Sequence[HeadGroup], names: Mapping[str, str]) -> Iterator[str]:
+def _table(result: AttentionMaps, groups: Sequence[HeadGroup], names: Mapping[str, str]) -> Iterator[str]:
     numbers_of_groups = {head: number for number, group in enumerate(groups, 1) for head in group.heads}
     headings = (*HEADINGS, "group") if groups else HEADINGS
     yield (
         "<h2>Numbers of each head</h2>\n"
         "<p>All numbers are means over queries. The distance between a query and its keys is weighted by attention. An "
-        "entropy of n bits is as even as 2<sup>n</sup> keys of equal weight. The last two columns are the weight on "
+        "entropy of n bits is the same as for 2<sup>n</sup> equal keys. The last two columns are the weight on "
         "the first tokens, which are often attention sinks. They count the queries after these tokens.</p>\n"
         '<div class="scroll numbers" tabindex="0" role="region" aria-label="Numbers of each head"><table><thead><tr>'
     )
     yield "".join(f'<th scope="col"><button type="button">{title}</button></th>' for title in headings)
     yield '</tr></thead><tbody id="heads">\n'
-    for place, (layer, numbers) in enumerate(seen.heads.items()):
+    for place, (layer, numbers) in enumerate(result.heads.items()):
         for head in range(len(numbers.distance)):
             distance, entropy, *first = (float(column[head]) for column in numbers)
             number = numbers_of_groups.get((layer, head), 0)
@@ -299,9 +299,9 @@ def _table(seen: AttentionMaps, groups: Sequence[HeadGroup], names: Mapping[str,
     yield "</tbody></table></div>\n"
 
 
-def _groups(seen: AttentionMaps, groups: Sequence[HeadGroup], names: Mapping[str, str]) -> Iterator[str]:
+def _groups(result: AttentionMaps, groups: Sequence[HeadGroup], names: Mapping[str, str]) -> Iterator[str]:
     yield (
-        "<h2>Heads that do the same</h2>\n"
+        "<h2>Heads with nearly equal maps</h2>\n"
         "<p>The difference of two heads is the share of weight that they place on different keys, as a mean over "
         "queries. It is measured on the cells of the maps. Its formula is "
         "<code>d(a, b) = 1/T Σ_i ½ Σ_j |a_ij - b_ij|</code>.</p>\n"
@@ -319,7 +319,7 @@ def _groups(seen: AttentionMaps, groups: Sequence[HeadGroup], names: Mapping[str
             f"{escape(names[layer])} head{'s' if len(heads) > 1 else ''} {', '.join(heads)}"
             for layer, heads in by_layer.items()
         )
-        numbers = [[float(column[head]) for column in seen.heads[layer][:3]] for layer, head in group.heads]
+        numbers = [[float(column[head]) for column in result.heads[layer][:3]] for layer, head in group.heads]
         distance, entropy, first = (sum(column) / len(column) for column in zip(*numbers, strict=True))
         yield (
             f"<li><b>{len(group.heads)} heads</b>, which differ by at most {group.difference:.1%}: {heads}. "
@@ -359,13 +359,13 @@ def _retrieval(number: int, name: str, keys: RetrievedKeys) -> Iterator[str]:
     )
 
 
-def _unseen(seen: AttentionMaps, names: Mapping[str, str]) -> Iterator[str]:
-    if not seen.unseen:
-        if not seen.maps:
+def _unseen(result: AttentionMaps, names: Mapping[str, str]) -> Iterator[str]:
+    if not result.unseen:
+        if not result.maps:
             yield "<p>The model has no attention layer, so there is no map.</p>\n"
         return
     by_reason: dict[str, list[str]] = {}
-    for name, reason in seen.unseen.items():
+    for name, reason in result.unseen.items():
         by_reason.setdefault(reason, []).append(names[name])
     yield "<h2>Layers without a map</h2>\n<ul>\n"
     for reason, layers in by_reason.items():

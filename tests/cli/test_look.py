@@ -102,7 +102,7 @@ def test_layers_without_a_map_are_counted(tmp_path: Path, capsys: pytest.Capture
     captured = capsys.readouterr()
     assert captured.out.endswith("maps of 0 of 1 attention layers\n")
     assert "the page gives the reason for each layer without a map" in captured.err
-    reason = "layer 0 has no map: LinearAttention does not read its keys through `attend`."
+    reason = "layer 0 has no map: LinearAttention computes its weights itself, so they cannot be computed again."
     assert reason in page.read_text("utf-8").replace("Layer", "layer")
 
 

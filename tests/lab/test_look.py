@@ -24,11 +24,11 @@ MIXED = "the queries or keys of {} are not single tokens of the text"
 UNSEEN = {
     "bp_transformer": MIXED.format("TreeSoftmax"),
     "compressive_transformer": MIXED.format("Softmax"),
-    "linear_transformer": "LinearAttention does not read its keys through `attend`",
+    "linear_transformer": "LinearAttention computes its weights itself, so they cannot be computed again",
     "linformer": MIXED.format("Shortened"),
     "nystromformer": MIXED.format("Nystrom"),
     "sinkhorn_transformer": MIXED.format("Sinkhorn"),
-    "memorizing_transformer": "Retrieval changes the output of its attention calls",
+    "memorizing_transformer": "Retrieval changes the output after attention, so the weights do not explain it",
     "universal_transformer": "the layer is called several times",
 }
 

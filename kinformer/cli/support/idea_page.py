@@ -10,7 +10,7 @@ from rich.markdown import Markdown
 
 from kinformer.cli.support.console import plain_console
 from kinformer.cli.support.topic_list import width_of
-from kinformer.pages.idea import SECTIONS, Idea, after, all_ideas, compared
+from kinformer.pages.idea import EXAMPLE_NOTE, SECTIONS, Idea, after, all_ideas, compared
 from kinformer.pages.pictures.support.diagram import Diagram
 from kinformer.pages.pictures.support.diagram_terminal import diagram_lines
 from kinformer.pages.pictures.support.picture_panels import Picture
@@ -31,6 +31,8 @@ def print_idea(idea: Idea, figures: Sequence[Picture | Diagram], console: Consol
     _print_links("read before", idea.before, console)
     for title in (*(title for title in SECTIONS if title not in LAST), *LAST):
         console.print(f"\n{title}", style="bold underline")
+        if title == "Worked example":
+            console.print(EXAMPLE_NOTE, style="dim")
         _print_text(idea.sections[title], console)
         if title == "Picture":
             print_figures(figures, console)

@@ -8,8 +8,9 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 
 from kinformer.core.pattern import Pattern
+from kinformer.lab.cost.by_content import by_content
 from kinformer.lab.errors import UserError
-from kinformer.pages.pictures.support.attention_calls import attentions, by_content, calls, mask_of
+from kinformer.pages.pictures.support.attention_calls import attentions, calls, mask_of
 from kinformer.pages.pictures.support.short_repr import short_repr
 
 MOST_LAYERS = 64  # layers of an expression after which the search ends

@@ -16,7 +16,7 @@ class HeadNumbers(NamedTuple):
     Each number is a mean over the queries that read at least one key. w_ij is the weight of key j for query i.
 
     distance: sum_j w_ij |i - j|, in tokens.
-    entropy: -sum_j w_ij log2 w_ij, in bits. 0 bits is one key, and n bits are as even as 2^n keys of equal weight.
+    entropy: -sum_j w_ij log2 w_ij, in bits: 0 for one key, and n for 2^n keys of equal weight.
     first_token: weight on the first token, over the queries after it; NaN without such a query.
     first_tokens: weight on the first 4 tokens, over the queries after them; NaN without such a query.
     """

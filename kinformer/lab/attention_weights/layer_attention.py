@@ -57,7 +57,7 @@ def layer_attention(
     if len(inputs[0]) > 1:
         return f"its input has {len(inputs[0]):,} rows, and a map is of one row"
     if not calls:
-        return f"{name} does not read its keys through `attend`"
+        return f"{name} computes its weights itself, so they cannot be computed again"
     output = torch.cat(list(outputs), 2)[0].double().cpu()  # an output for each segment
     if not bool(output.isfinite().all()):
         return "its output is not finite"
@@ -81,7 +81,7 @@ def layer_attention(
         cells[..., start : start + blocks.shape[2]].index_add_(1, rows[first : first + size], blocks)
         sums.add(tile.weights, first, tile.start)
     if not bool(wrong <= tolerance(outputs[0]) * output.abs().max()):  # NaN too
-        return f"{name} changes the output of its attention calls"
+        return f"{name} changes the output after attention, so the weights do not explain it"
     if cell > 1:
         cells /= rows.bincount()[:, None]  # means over the queries of each block
     return LayerAttention(cells, sums.numbers())

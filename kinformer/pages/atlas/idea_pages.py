@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from markdown_it import MarkdownIt
 
-from kinformer.pages.idea import Idea, after, all_ideas, compared
+from kinformer.pages.idea import EXAMPLE_NOTE, Idea, after, all_ideas, compared
 from kinformer.pages.idea_figures import idea_figures
 from kinformer.pages.pictures.support.figure_html import figure_html
 
@@ -53,7 +53,8 @@ def _body(idea: Idea) -> Iterator[str]:
         if title == FOLDED:
             yield f"<details><summary>{title}</summary>{html}</details>\n"
             continue
-        yield f"<h4>{escape(title)}</h4>\n{html}"
+        note = f'<p class="soft">{EXAMPLE_NOTE}</p>\n' if title == "Worked example" else ""
+        yield f"<h4>{escape(title)}</h4>\n{note}{html}"
         if title == "Picture":
             yield from _drawings(idea)
         if title == "Cost":

@@ -11,11 +11,11 @@ from kinformer.core.example import Example
 from kinformer.core.keywords import SIZES, signature
 from kinformer.core.quote import shorten
 from kinformer.lab.advise.estimates import quality, table
+from kinformer.lab.advise.member_costs import LENGTHS, member_costs
 from kinformer.lab.byte_units import size
 from kinformer.lab.member_choice import parse_member
 from kinformer.pages.atlas.claim_report import ClaimReport
 from kinformer.pages.atlas.lineage import children_of, descendants_of, lineage
-from kinformer.pages.atlas.member_costs import LENGTHS, member_costs
 from kinformer.pages.order_of_cost import formula
 from kinformer.pages.pictures.support.all_pictures import pictures
 from kinformer.pages.pictures.support.picture_panels import Picture, kinds_in

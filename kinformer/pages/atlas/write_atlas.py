@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from kinformer.checkpoint.atomic_files import write
+from kinformer.lab.advise.member_costs import LENGTHS, member_costs
 from kinformer.pages.atlas.claim_report import ClaimReport
 from kinformer.pages.atlas.idea_pages import IdeaPage, idea_pages
 from kinformer.pages.atlas.lineage import lineage
 from kinformer.pages.atlas.lineage_map import lineage_list, lineage_svg
 from kinformer.pages.atlas.member_card import MemberCard, card_data, card_html, make_card
-from kinformer.pages.atlas.member_costs import LENGTHS, member_costs
 from kinformer.pages.atlas.pattern_entries import pattern_entries
 from kinformer.pages.html_page import html_page
 from kinformer.pages.pictures.support.figure_html import STYLE as FIGURES

@@ -10,13 +10,13 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from kinformer.lab.cost.by_content import has_tags
 from kinformer.pages.pictures.support.attention_calls import (
     MechanismCall,
     attentions,
     calls,
     clustered_tokens,
     first_head,
-    has_tags,
     join_names,
 )
 from kinformer.pages.pictures.support.drawer import suffix

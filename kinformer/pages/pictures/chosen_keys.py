@@ -4,12 +4,13 @@ from typing import Any
 
 import torch
 
+from kinformer.lab.cost.by_content import best_of
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.explicit import Explicit
 from kinformer.nn.mechanisms.probsparse import ProbSparse
 from kinformer.nn.mechanisms.retrieval import Retrieval
 from kinformer.nn.mechanisms.topk import TopK
-from kinformer.pages.pictures.support.attention_calls import best_of, call_of, first_head, mask_of
+from kinformer.pages.pictures.support.attention_calls import call_of, first_head, mask_of
 from kinformer.pages.pictures.support.drawer import in_turn, of_mechanisms
 from kinformer.pages.pictures.support.picture_panels import CELLS, Picture, masks_grid, of_cells, span
 

@@ -9,17 +9,12 @@ from torch import Tensor, nn
 
 from kinformer.attend.pattern_parts import parts
 from kinformer.core.pattern import Heads, Pattern
+from kinformer.lab.cost.by_content import by_content
 from kinformer.lab.cost.sparsity import layout_words
 from kinformer.nn.depth.global_ends import GlobalEnds
 from kinformer.nn.depth.global_nodes import GlobalNodes
 from kinformer.nn.mechanisms.merged import Merged
-from kinformer.pages.pictures.support.attention_calls import (
-    MechanismCall,
-    by_content,
-    group_equal_layers,
-    join_names,
-    mask_of,
-)
+from kinformer.pages.pictures.support.attention_calls import MechanismCall, group_equal_layers, join_names, mask_of
 from kinformer.pages.pictures.support.picture_panels import CELLS, MOST, NARROW, Panel, Picture, grid, masks_grid, span
 from kinformer.pages.pictures.support.short_repr import largest_number, short_repr
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from kinformer.pages.idea import SECTIONS, Idea, after, all_ideas, compared
+from kinformer.pages.idea import EXAMPLE_NOTE, SECTIONS, Idea, after, all_ideas, compared
 from kinformer.pages.idea_figures import idea_figures
 from kinformer.pages.pictures.support.figure_html import figure_html
 from kinformer.pages.site.kind_pages import link_to_file
@@ -40,7 +40,8 @@ def idea_page(idea: Idea) -> str:
     blocks = [f"# {prose(idea.title)}", *_links("Read before", idea.before, here)]
     for title in SECTIONS:
         text = idea.sections[title]
-        blocks += [f"## {title}", with_addresses(text) if title == "Sources" else text]
+        blocks += [f"## {title}", *([EXAMPLE_NOTE] if title == "Worked example" else [])]
+        blocks.append(with_addresses(text) if title == "Sources" else text)
         if title == "Picture":
             blocks += map(figure_html, idea_figures(idea))
         if title == "Cost":

@@ -68,7 +68,7 @@ def page_of_member(file: str) -> str:
 
 
 def link_to_file(place: str, page: str) -> str:
-    """Return a link to a part's file for a page; a file that the reference does not explain is no link.
+    """Return a link to a part's file; plain code if the reference has no page for it.
 
     place: kind and name of the file, such as "patterns/band" or "train/fit".
     page: the path of the page.
@@ -137,7 +137,7 @@ def _without_name(text: str) -> str:
 
 def _folder_docs(kind: str) -> str:
     """The docstring of a kind's folder; of several folders, the one whose parts are not in the core."""
-    places = [PACKAGE / storey / kind for storey in ("", "nn", "lab", "attend", "core")]
+    places = [PACKAGE / room / kind for room in ("", "nn", "lab", "attend", "core")]
     home = next(place for place in places if (place / "__init__.py").is_file())
     return (home / "__init__.py").read_text("utf-8").strip().strip('"')
 

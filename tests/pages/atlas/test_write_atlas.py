@@ -11,10 +11,10 @@ import pytest
 from kinformer.cli.support.atlas_content import atlas_content
 from kinformer.cli.support.catalogue import member_facts
 from kinformer.core.discover import members
+from kinformer.lab.advise.member_costs import member_costs
 from kinformer.pages.atlas import member_card
 from kinformer.pages.atlas.lineage import lineage
 from kinformer.pages.atlas.member_card import draw_member, write_count, write_order
-from kinformer.pages.atlas.member_costs import member_costs
 from kinformer.pages.atlas.write_atlas import EXAMPLES, PAGE, SCRIPTS, is_atlas, write_atlas
 from kinformer.pages.idea import all_ideas
 from tests.pages.atlas.browser import open_browser

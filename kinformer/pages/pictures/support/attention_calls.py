@@ -15,16 +15,9 @@ from kinformer.core.mechanism import Mechanism
 from kinformer.core.memory import Memory
 from kinformer.core.pattern import Pattern, pair_mask
 from kinformer.core.patterns.causal import Causal
+from kinformer.lab.cost.by_content import has_tags
 from kinformer.nn.attention import Attention
-from kinformer.nn.mechanisms.clustered import Clustered
-from kinformer.nn.mechanisms.explicit import Explicit
-from kinformer.nn.mechanisms.probsparse import ProbSparse
-from kinformer.nn.mechanisms.retrieval import Retrieval
-from kinformer.nn.mechanisms.sac import EdgeAttention
-from kinformer.nn.mechanisms.sac_published import EdgePairAttention
-from kinformer.nn.mechanisms.sinkhorn import Sinkhorn
 from kinformer.nn.mechanisms.softmax import Softmax
-from kinformer.nn.mechanisms.topk import BestOfRow, TopK
 from kinformer.nn.projections.qkv import QKV
 from kinformer.nn.projections.shared_qk import SharedQK
 
@@ -81,35 +74,6 @@ def attentions(example: Any) -> dict[str, Attention]:
             place = place_of(name) + " across" * module.cross
             layers[place if place not in layers else f"{place}, {name}"] = module
     return {"": next(iter(layers.values()))} if len(layers) == 1 else layers
-
-
-def has_tags(module: nn.Module) -> bool:
-    """Whether an attention mechanism assigns keys to buckets or clusters by their content.
-
-    module: the mechanism.
-    """
-    return isinstance(module, KeyValueMechanism) and type(module).tags is not Mechanism.tags
-
-
-def by_content(module: nn.Module) -> bool:
-    """Whether an attention mechanism chooses keys by content.
-
-    If so, its pattern does not show which keys it reads.
-
-    module: the mechanism.
-    """
-    chosen = isinstance(module, EdgeAttention | EdgePairAttention | Clustered | ProbSparse | Retrieval | Sinkhorn)
-    return chosen or has_tags(module) or best_of(module) is not None
-
-
-def best_of(module: nn.Module) -> int | None:
-    """Return the k of top-k attention, or None if the mechanism is not limited to the k best keys.
-
-    module: the mechanism.
-    """
-    if isinstance(module, Explicit) and isinstance(module.before, BestOfRow):
-        return module.before.k
-    return module.k if isinstance(module, TopK) else None
 
 
 def place_of(name: str) -> str:

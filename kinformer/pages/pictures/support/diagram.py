@@ -25,7 +25,7 @@ class Frame(NamedTuple):
     """A rectangle with centred text.
 
     x, y: column and line of the upper left corner.
-    width, height: size in characters and lines. A height of 1 has no frame in a terminal, but brackets.
+    width, height: size in characters and lines. In a terminal, a height of 1 is drawn with brackets and no frame.
     text: the text inside; "\\n" begins a line.
     kind: number of its kind from 1, which sets the colour; 0 for the colour of the page.
     dashed: whether the frame is dashed.

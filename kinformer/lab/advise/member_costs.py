@@ -22,6 +22,7 @@ from kinformer.core.pattern import Pattern, pair_mask
 from kinformer.core.request import Request
 from kinformer.core.state import state_bytes
 from kinformer.lab.advise.estimates import model_of
+from kinformer.lab.cost.by_content import by_content
 from kinformer.lab.cost.cost import counting, filled_state, sample_rows
 from kinformer.lab.cost.free_memory import build_without_numbers
 from kinformer.lab.data.batches import device_of
@@ -30,7 +31,6 @@ from kinformer.lab.member_choice import MemberChoice, parse_member
 from kinformer.lab.train.attention_hooks import layers_that_read
 from kinformer.lab.train.member_fit import fit_length
 from kinformer.nn.attention import Attention
-from kinformer.pages.pictures.support.attention_calls import by_content
 
 TABLE = Path(__file__).with_suffix(".json")
 LENGTHS = (1_024, 16_384)  # tokens of a row at which the table has costs

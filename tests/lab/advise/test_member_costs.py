@@ -5,9 +5,9 @@ import math
 import pytest
 
 from kinformer.core.discover import members
+from kinformer.lab.advise.member_costs import LENGTHS, count_keys, extrapolate, extrapolate_pairs, member_costs
 from kinformer.lab.cost.cost import cost
 from kinformer.lab.member_choice import parse_member
-from kinformer.pages.atlas.member_costs import LENGTHS, count_keys, extrapolate, extrapolate_pairs, member_costs
 
 TABLE = member_costs()["members"]
 SHORT, LONG = map(str, LENGTHS)
