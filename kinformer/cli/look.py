@@ -53,8 +53,8 @@ def look(
 
     The page shows the attention maps by layer and head. For each head it gives the mean distance and the entropy of its
     attention, the weight on the first tokens, and groups of heads with nearly equal maps. The text is coloured by the
-    loss of each token. Models with adaptive depth show the number of steps or layers of each token. Models with a memory or a
-    datastore show the keys that each token retrieved. A layer without a map is listed with the reason.
+    loss of each token. Models with adaptive depth show the number of steps or layers of each token. Models with a
+    memory or a datastore show the keys that each token retrieved. A layer without a map is listed with the reason.
 
     The page is one file and needs no network. A model of another library reads the begin token of its tokenizer
     first. With --json the numbers of each head are printed too. In Python, `kf.look(model, text)` returns the maps.
