@@ -147,15 +147,17 @@ def all_ideas() -> dict[str, Idea]:
 def find_idea(words: str) -> Idea | None:
     """Return the idea that some words name; None if there is none.
 
-    words: its name, its title or another of its names, in any case. A word "attention" at the end and brackets do not
-        count, so "factorised attention" is "Factorised attention (Sparse Transformer)".
+    words: its name, its title or another of its names, in any case. A word "attention" at the end does not count, and
+        neither do brackets of a title, so "factorised attention" is "Factorised attention (Sparse Transformer)".
     """
     plain = _plain(words)
-    for spell in (str, _shorten):  # an exact name wins
-        for idea in all_ideas().values():
-            if spell(plain) in {spell(_plain(name)) for name in (idea.name, idea.title, *idea.names)}:
-                return idea
-    return None
+    names = {
+        idea.name: [_plain(name) for name in (idea.name, idea.title, *idea.names)] for idea in all_ideas().values()
+    }
+    exact = (name for name, spelled in names.items() if plain in spelled)
+    short = (name for name, spelled in names.items() if plain.removesuffix(" attention") in map(_shorten, spelled))
+    name = next(exact, None) or next(short, None)
+    return all_ideas()[name] if name else None
 
 
 def ideas_of(place: str) -> list[Idea]:

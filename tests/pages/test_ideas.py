@@ -95,7 +95,8 @@ def test_ideas_are_found_by_the_names_of_papers() -> None:
         idea = find_idea(words)
         assert idea is not None
         assert idea.name == name
-    assert find_idea("no such mechanism") is None
+    for words in ("no such mechanism", "Causal()", "Causal() & Band(4)", "softmax(2)"):  # no names, but expressions
+        assert find_idea(words) is None
 
 
 def test_a_file_in_another_form_is_refused(tmp_path) -> None:
