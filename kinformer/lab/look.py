@@ -144,7 +144,7 @@ def attention_maps(
 
     model: the model that `read` calls.
     read: function that reads one row without padding.
-    lengths: number of tokens that a layer reads, by the first part of the layer's name, and for all others under "".
+    lengths: number of tokens that a layer reads, by the part of its name before the first dot; "" is the default.
     """
     result, layers, unseen, _ = _read_layers(model, read, lengths)
     return result, {name: layer.cells for name, layer in layers.items()}, unseen

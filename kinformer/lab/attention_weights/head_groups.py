@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-MOST = 0.1  # largest share of its weight that a query moves, on average, between two heads of a group
+MOST = 0.1  # largest difference of two heads in a group, as `head_groups` defines it
 
 
 class HeadGroup(NamedTuple):

@@ -33,7 +33,7 @@ class QueryTile(NamedTuple):
 class _CallTile(NamedTuple):
     """The queries of a tile in one attention call; a mechanism may fold blocks or buckets into rows B.
 
-    row: index of the head and the query in the tile, [B, H, R], flattened over heads and queries.
+    row: head * (size + 1) + query, an index into the rows of the whole tile, [B, H, R].
     column: position of each key; padding is in the column after the last token.
     """
 

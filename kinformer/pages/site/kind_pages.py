@@ -136,8 +136,8 @@ def _without_name(text: str) -> str:
 
 
 def _folder_docs(kind: str) -> str:
-    """The docstring of a kind's folder; of several folders, the one whose parts are not in the core."""
-    places = [PACKAGE / room / kind for room in ("", "nn", "lab", "attend", "core")]
+    """The docstring of the first folder of a kind: in kinformer, nn, lab, attend or core."""
+    places = [PACKAGE / package / kind for package in ("", "nn", "lab", "attend", "core")]
     home = next(place for place in places if (place / "__init__.py").is_file())
     return (home / "__init__.py").read_text("utf-8").strip().strip('"')
 
