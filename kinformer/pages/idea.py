@@ -34,14 +34,14 @@ class CostFormulas:
     """Cost of a mechanism by the number of tokens, as formulas of L.
 
     unit: the thing that is counted, such as "scores per query".
-    this: the formula of the mechanism, in Python, with L for the number of tokens.
+    mechanism: the formula of the mechanism, in Python, with L for the number of tokens.
     softmax: the formula of causal or full softmax attention.
     where: the sizes that the formula assumes, such as "4 rounds, chunks of 64".
     layers: number of layers until all positions are connected, and why.
     """
 
     unit: str
-    this: str
+    mechanism: str
     softmax: str
     where: str
     layers: str
@@ -49,14 +49,14 @@ class CostFormulas:
     def texts(self) -> Iterator[tuple[str, str, str]]:
         """Yield the number of tokens, the cost of the mechanism and the cost of softmax attention, as text."""
         for length, *costs in self.values():
-            this, softmax = (f"{cost:,.0f}" if cost == round(cost) else f"{cost:,.3g}" for cost in costs)
-            yield f"{length:,}", this, softmax
+            mechanism, softmax = (f"{cost:,.0f}" if cost == round(cost) else f"{cost:,.3g}" for cost in costs)
+            yield f"{length:,}", mechanism, softmax
 
     def values(self) -> Iterator[tuple[int, float, float]]:
         """Yield the number of tokens, the cost of the mechanism and the cost of softmax attention."""
         for length in LENGTHS:
             names = {**FUNCTIONS, "L": length, "__builtins__": {}}
-            yield length, eval(self.this, names), eval(self.softmax, names)
+            yield length, eval(self.mechanism, names), eval(self.softmax, names)
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def load_idea(path: Path) -> Idea:
     return Idea(path.stem, title, pattern=pattern, cost=cost, sections=sections, **lists)
 
 
-def after(idea: Idea) -> list[str]:
+def followers(idea: Idea) -> list[str]:
     """Return the names of the ideas that build on an idea.
 
     idea: the idea.
@@ -129,7 +129,7 @@ def after(idea: Idea) -> list[str]:
     return [other.name for other in all_ideas().values() if idea.name in other.before]
 
 
-def compared(idea: Idea) -> list[str]:
+def alternatives(idea: Idea) -> list[str]:
     """Return the names of the ideas to compare an idea with: those that it names, and those that name it.
 
     idea: the idea.

@@ -43,9 +43,9 @@ def test_a_page_is_short_and_complete(name: str) -> None:
         assert re.findall(r"^(\d)\. ", idea.sections[title], re.MULTILINE) == ["1", "2", "3"]
     assert re.search(r"^    \S", idea.sections["Difference from softmax attention"], re.MULTILINE), "an equation"
     assert idea.figures or idea.pattern
-    for length, this, softmax in idea.cost.values():
+    for length, mechanism, softmax in idea.cost.values():
         assert length in LENGTHS
-        assert this >= 0
+        assert mechanism >= 0
         assert softmax >= 0
 
 

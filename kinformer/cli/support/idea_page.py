@@ -10,7 +10,7 @@ from rich.markdown import Markdown
 
 from kinformer.cli.support.console import plain_console
 from kinformer.cli.support.topic_list import width_of
-from kinformer.pages.idea import EXAMPLE_NOTE, SECTIONS, Idea, after, all_ideas, compared
+from kinformer.pages.idea import EXAMPLE_NOTE, SECTIONS, Idea, all_ideas, alternatives, followers
 from kinformer.pages.pictures.support.diagram import Diagram
 from kinformer.pages.pictures.support.diagram_terminal import diagram_lines
 from kinformer.pages.pictures.support.picture_panels import Picture
@@ -40,8 +40,8 @@ def print_idea(idea: Idea, figures: Sequence[Picture | Diagram], console: Consol
             for line in cost_lines(idea, width_of(console)):
                 console.print(line)
     console.print()
-    _print_links("builds on it", after(idea), console)
-    _print_links("compare", compared(idea), console)
+    _print_links("builds on it", followers(idea), console)
+    _print_links("compare", alternatives(idea), console)
     for command in idea.commands:
         console.print(f"try: {command}")
 

@@ -58,7 +58,7 @@ def count_member(name: str) -> dict[str, Any]:
     The result has `reads` (the kind of data) and `parameters` (of the default config). Its other entries are by length:
     `state` has the bytes of the decoding state, or None without a state. `flops` has the additions and multiplications
     of a forward pass per token. `keys` has the mean number of keys that a query of a head reads, or None if positions
-    alone do not decide them. `extrapolated` has the lengths at which `flops` follow from shorter rows. If the member or its
+    do not decide them. `extrapolated` has the lengths at which `flops` follow from shorter rows. If the member or its
     config fixes the length of a row, `own_length` has this length, and the other entries have only it.
 
     name: name of the member.

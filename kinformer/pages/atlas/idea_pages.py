@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from markdown_it import MarkdownIt
 
-from kinformer.pages.idea import EXAMPLE_NOTE, Idea, after, all_ideas, compared
+from kinformer.pages.idea import EXAMPLE_NOTE, Idea, all_ideas, alternatives, followers
 from kinformer.pages.idea_figures import idea_figures
 from kinformer.pages.pictures.support.figure_html import figure_html
 
@@ -36,7 +36,7 @@ class IdeaPage(NamedTuple):
     html: str
 
 
-def idea_pages() -> list[IdeaPage]:
+def idea_articles() -> list[IdeaPage]:
     """Return the pages of all ideas, in the order of their titles."""
     pages = []
     for idea in all_ideas().values():
@@ -79,8 +79,8 @@ def _costs(idea: Idea) -> Iterator[str]:
         f'<div class="scroll"><table><thead><tr><th scope="col">{escape(cost.unit)}</th>'
         '<th scope="col">this</th><th scope="col">softmax</th></tr></thead><tbody>\n'
     )
-    for length, this, softmax in cost.texts():
-        yield f"<tr><td>{length} tokens</td><td>{this}</td><td>{softmax}</td></tr>\n"
+    for length, mechanism, softmax in cost.texts():
+        yield f"<tr><td>{length} tokens</td><td>{mechanism}</td><td>{softmax}</td></tr>\n"
     yield "</tbody></table></div>\n"
     yield f'<p class="soft">{escape(cost.where)}. Layers until all positions connect: {escape(cost.layers)}.</p>\n'
 
@@ -94,8 +94,8 @@ def _neighbours(idea: Idea) -> Iterator[str]:
         "explained": _codes(shown),
         "try": _codes(idea.commands),
         "read before": _links(idea.before),
-        "read next": _links(after(idea)),
-        "compare with": _links(compared(idea)),
+        "read next": _links(followers(idea)),
+        "compare with": _links(alternatives(idea)),
     }
     for term, html in lines.items():
         if html:

@@ -54,7 +54,7 @@ class MemberCard(NamedTuple):
     lengths: numbers of tokens of a row; the next four mappings have these keys.
     state: bytes of the decoding state of a row; None without a state.
     flops: additions and multiplications of a forward pass per token; None if unknown.
-    keys: mean number of keys of a query in a head; None if positions alone do not decide which keys it reads.
+    keys: mean number of keys of a query in a head; None if positions do not decide which keys it reads.
     extrapolated: lengths at which `flops` follow from shorter rows.
     defaults: its keywords with their defaults, such as "d=128".
     topics: words of the field that lead to it.

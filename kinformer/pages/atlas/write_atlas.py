@@ -10,7 +10,7 @@ from typing import Any
 from kinformer.checkpoint.atomic_files import write
 from kinformer.lab.advise.member_costs import LENGTHS, member_costs
 from kinformer.pages.atlas.claim_report import ClaimReport
-from kinformer.pages.atlas.idea_pages import IdeaPage, idea_pages
+from kinformer.pages.atlas.idea_pages import IdeaPage, idea_articles
 from kinformer.pages.atlas.lineage import lineage
 from kinformer.pages.atlas.lineage_map import lineage_list, lineage_svg
 from kinformer.pages.atlas.member_card import MemberCard, card_data, card_html, make_card
@@ -82,7 +82,7 @@ def write_atlas(content: AtlasContent, folder: Path) -> Path:
     names = [entry["name"] for entry in content.members]
     facts = zip(content.members, names, strict=True)
     cards = [make_card(entry, content.commands[name], _topics(content, name)) for entry, name in facts]
-    ideas = idea_pages()
+    ideas = idea_articles()
     style = (SITE / "atlas.css").read_text(encoding="utf-8") + FIGURES
     body = (SITE / "body.html").read_text(encoding="utf-8")
     for marker, html in _contents(cards, content, ideas).items():

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from kinformer.pages.idea import EXAMPLE_NOTE, SECTIONS, Idea, after, all_ideas, compared
+from kinformer.pages.idea import EXAMPLE_NOTE, SECTIONS, Idea, all_ideas, alternatives, followers
 from kinformer.pages.idea_figures import idea_figures
 from kinformer.pages.pictures.support.figure_html import figure_html
 from kinformer.pages.site.kind_pages import link_to_file
@@ -50,7 +50,7 @@ def idea_page(idea: Idea) -> str:
     blocks += ["## Members and parts", f"{places}."]
     if idea.commands:
         blocks.append(code_block("\n".join(idea.commands), "sh"))
-    blocks += [*_links("Builds on it", after(idea), here), *_links("Compare", compared(idea), here)]
+    blocks += [*_links("Builds on it", followers(idea), here), *_links("Compare", alternatives(idea), here)]
     return "\n\n".join(blocks) + "\n"
 
 
