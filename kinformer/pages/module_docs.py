@@ -5,8 +5,6 @@ import re
 from types import ModuleType
 from typing import Any
 
-from torch import nn
-
 
 def defined_in(module: ModuleType) -> list[tuple[str, Any]]:
     """Return the public classes and functions that a module itself defines, in order, documented or not.
@@ -42,14 +40,15 @@ def first_sentence(module: ModuleType) -> str:
 def public_methods(cls: type) -> dict[str, Any]:
     """Return the documented public methods and properties that the library adds to a class, by name.
 
-    cls: the class. Methods of torch.nn.Module are left out, except `forward`.
+    cls: the class. Methods of PyTorch's classes that it overrides are left out, except `forward`.
     """
+    theirs = {name for base in cls.__mro__ if base.__module__.startswith("torch.") for name in vars(base)}
     bases = [base for base in cls.__mro__ if base.__module__.startswith("kinformer.")]
     return {
         name: getattr(cls, name)
         for base in bases
         for name, value in vars(base).items()
-        if not (name.startswith("_") or (hasattr(nn.Module, name) and name != "forward"))
+        if not (name.startswith("_") or (name in theirs and name != "forward"))
         and (inspect.isfunction(value) or isinstance(value, classmethod | staticmethod | property))
         and inspect.getdoc(getattr(cls, name))
     }

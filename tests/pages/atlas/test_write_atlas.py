@@ -14,9 +14,10 @@ from kinformer.core.discover import members
 from kinformer.lab.advise.member_costs import member_costs
 from kinformer.pages.atlas import member_card
 from kinformer.pages.atlas.lineage import lineage
-from kinformer.pages.atlas.member_card import draw_member, write_count, write_order
+from kinformer.pages.atlas.member_card import draw_member, write_count
 from kinformer.pages.atlas.write_atlas import EXAMPLES, PAGE, SCRIPTS, is_atlas, write_atlas
 from kinformer.pages.idea import all_ideas
+from kinformer.pages.order_of_cost import formula
 from tests.pages.atlas.browser import open_browser
 
 REPORT = """Random blocks shorten the paths
@@ -105,7 +106,7 @@ def test_every_member_has_a_card_with_the_same_facts(html: str) -> None:
         assert not facts[name]["url"] or f'href="{facts[name]["url"].replace("&", "&amp;")}"' in text
         assert f"<code>kf.{name}()</code>" in text
         assert f"kinformer train {name} --data " in text
-        assert f"<code>{write_order(facts[name]['cost'])}</code>" in text.replace("&amp;", "&")
+        assert f"<code>{formula(facts[name]['cost'])}</code>" in text.replace("&amp;", "&")
         for claim in facts[name]["claims"]:
             assert f"<code>kinformer claim {claim}</code>" in text, name
 
