@@ -22,7 +22,8 @@ PAGE = "index.html"
 TITLE = "kinformer: the atlas"
 SITE = Path(__file__).with_name("site")
 SCRIPTS = (  # in the order in which they are loaded
-    *("pattern_base.js", "random_blocks.js", "span_tree.js", "patterns.js", "pattern_parser.js", "pattern_numbers.js"),
+    *("pattern_base.js", "random_blocks.js", "span_tree.js", "patterns.js", "pattern_parser.js"),
+    *("pattern_numbers.js", "pattern_long_row.js", "pattern_facts.js"),
     *("members.js", "compare.js", "lineage.js", "pattern_view.js", "playground.js", "search.js", "atlas.js"),
 )
 SORTS = {  # what the cards are sorted by, and the heading of the choice
