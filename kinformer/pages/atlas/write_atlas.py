@@ -28,11 +28,11 @@ SCRIPTS = (  # in the order in which they are loaded
 )
 SORTS = {  # what the cards are sorted by, and the heading of the choice
     "name": "name",
-    "year": "year, the oldest first",
-    "flops": "FLOPs per token at 16,384 tokens, the fewest first",
-    "state": "decoding state at 16,384 tokens, the smallest first",
-    "keys": "keys per query at 16,384 tokens, the fewest first",
-    "parameters": "parameters, the fewest first",
+    "year": "year, oldest first",
+    "flops": "FLOPs per token, fewest first",
+    "state": "decoding state, smallest first",
+    "keys": "keys per query, fewest first",
+    "parameters": "parameters, fewest first",
 }
 EXAMPLES = {  # expressions for the playground, with what to look at
     "Causal()": "every earlier token",
