@@ -7,6 +7,7 @@ Point = tuple[float, float]
 CLEAR = 7  # pixels between a line and the ends of the gap in which it runs
 RADIUS = 4  # pixels of a rounded corner
 LEAVE, ENTER = 5, -4  # height at which a line leaves its parent and enters its child, from the middle of the box
+BOW = 8  # the same for a line that leaves its parent to the left, for a child of the same column
 APART = 6  # least distance between the lines of two parents in one lane
 
 
@@ -50,8 +51,9 @@ def line_routes(
 ) -> dict[tuple[str, str], list[Point]]:
     """Return the corners of the line of each pair of parent and child; a line has vertical and horizontal parts only.
 
-    A line leaves its parent to the right. It runs in the gaps between columns, and above the boxes of the child's
-    band. It reaches the child from the left. Lines of one parent share their ways; lines of different parents do not.
+    A line leaves its parent to the right, or to the left for a child of the same column. It runs in the gaps between
+    columns, and above the boxes of the child's band. It reaches the child from the left. Lines of one parent share
+    their ways; lines of different parents do not.
 
     boxes: the boxes of the members by name.
     pairs: names of parent and child of each line.
@@ -63,8 +65,7 @@ def line_routes(
     routes = {}
     for (parent, child), ways in parts.items():
         source, target = boxes[parent], boxes[child]
-        start = source.x if source.column == target.column else source.x + source.width
-        points = [(start, source.y + LEAVE)]
+        points = [_start(source, target)]
         for part in ways:
             place = places[part.kind, part.number, parent]
             x, y = points[-1]
@@ -90,9 +91,14 @@ def path_of(points: Sequence[Point]) -> str:
     return f"{text}L{points[-1][0]:g} {points[-1][1]:g}m-4 -3l4 3l-4 3"
 
 
+def _start(source: MemberBox, target: MemberBox) -> Point:
+    is_same = source.column == target.column
+    return (source.x, source.y + BOW) if is_same else (source.x + source.width, source.y + LEAVE)
+
+
 def _parts(source: MemberBox, target: MemberBox, boxes: Iterable[MemberBox], bands: Sequence[Gap]) -> list[_Part]:
     """Return the gaps through which a line goes, in their order."""
-    enter, y = ("column", target.column), source.y + LEAVE
+    enter, y = ("column", target.column), _start(source, target)[1]
     between = range(source.column + 1, target.column)
     is_free = source.y == target.y and not any(box.column in between and box.y == source.y for box in boxes)
     if not between or is_free:

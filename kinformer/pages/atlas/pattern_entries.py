@@ -31,4 +31,4 @@ def _ideas(file: str) -> list[str]:
 
 
 def _first_line(cls: type) -> str:
-    return (cls.__doc__ or "").partition("\n")[0]
+    return (cls.__doc__ or "").partition("\n")[0].replace("`", "")
