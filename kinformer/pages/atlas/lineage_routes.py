@@ -1,4 +1,4 @@
-"""Routes of the lines on the map of descent: around the boxes, so that no line seems to pass through a member."""
+"""Routes of the lines on the map of descent: around the boxes of members."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -49,8 +49,9 @@ class _Part(NamedTuple):
 def line_routes(
     boxes: Mapping[str, MemberBox], pairs: Iterable[tuple[str, str]], columns: Sequence[Gap], bands: Sequence[Gap]
 ) -> dict[tuple[str, str], list[Point]]:
-    """Return the corners of the line of each pair of parent and child; a line has vertical and horizontal parts only.
+    """Return the corners of the line of each pair of parent and child.
 
+    A line has vertical and horizontal parts only, and passes no member.
     A line leaves its parent to the right, or to the left for a child of the same column. It runs in the gaps between
     columns, and above the boxes of the child's band. It reaches the child from the left. Lines of one parent share
     their ways; lines of different parents do not.
@@ -60,7 +61,7 @@ def line_routes(
     columns: the gap on the left of each column.
     bands: the gap above the boxes of each band.
     """
-    parts = {pair: _parts(*(boxes[name] for name in pair), boxes.values(), bands) for pair in pairs}
+    parts = {(a, b): _parts(boxes[a], boxes[b], boxes.values(), bands) for a, b in pairs}
     places = _places(parts, {"column": columns, "band": bands})
     routes = {}
     for (parent, child), ways in parts.items():

@@ -36,8 +36,8 @@ def svg() -> str:
 
 def boxes(svg: str) -> dict[str, tuple[float, float, float, float]]:
     """Return the ends of each box: left, top, right, bottom."""
-    found = re.findall(r'data-name="(\w+)".*?x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="([\d.]+)"', svg)
-    return {name: (x, y, x + w, y + h) for name, *texts in found for x, y, w, h in [tuple(map(float, texts))]}
+    rectangles = re.findall(r'data-name="(\w+)".*?x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="([\d.]+)"', svg)
+    return {name: (x, y, x + w, y + h) for name, *texts in rectangles for x, y, w, h in [tuple(map(float, texts))]}
 
 
 def lines(svg: str) -> dict[tuple[str, str], list[Segment]]:
