@@ -158,6 +158,6 @@
     return cells;
   }
 
-  Object.assign(Atlas, { Pattern, Pair, Not, checks, costing, costingOf, fillRun, makePattern, usage, matrix, REQUIRED });
-  Object.assign(Atlas, { wordsOf });
+  Object.assign(Atlas, { Pattern, Pair, Not, REQUIRED, checks, costing, costingOf, fillRun, makePattern, matrix });
+  Object.assign(Atlas, { usage, wordsOf });
 })();

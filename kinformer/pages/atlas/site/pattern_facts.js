@@ -17,10 +17,11 @@
     const counted = Atlas.countPattern(pattern, length, matrices);
     const range = counted.least === counted.most ? "" : ` (${number(counted.least)} to ${number(counted.most)})`;
     const goal = counted.ahead ? "all positions" : "all earlier positions";
+    const share = (keys, tokens) => shares(keys, tokens, counted.ahead);
     const heads = `0 to ${Atlas.HEADS - 1}`;
     const facts = [
       ["keys per query", `${number(counted.mean)} on average${range}`],
-      ["pairs", `${number(Math.round(counted.mean * length))} per head: ${shares(counted.mean, length, counted.ahead)}`],
+      ["pairs", `${number(Math.round(counted.mean * length))} per head: ${share(counted.mean, length)}`],
       [
         "connects",
         counted.steps === null
@@ -45,11 +46,12 @@
     return Atlas.countLongRow(
       Atlas.parsePattern(view.text), // rows of another length need their own pattern, because a pattern reuses its row
       ATLAS.longest,
-      (share) => (long.textContent = `counting … ${percent(Math.round(100 * share) / 100)}`),
+      (part) => (long.textContent = `counting … ${percent(Math.round(100 * part) / 100)}`),
       (keys, queries) => {
         const isSample = queries < ATLAS.longest;
-        const note = isSample ? ` (a sample: ${number(queries)} of the ${number(ATLAS.longest)} queries, always the same)` : "";
-        long.textContent = `${isSample ? "about " : ""}${number(keys)} keys per query, ${shares(keys, ATLAS.longest, counted.ahead)}${note}`;
+        const size = `${number(queries)} of the ${number(ATLAS.longest)} queries`;
+        const [about, note] = isSample ? ["about ", ` (a sample: ${size}, always the same)`] : ["", ""];
+        long.textContent = `${about}${number(keys)} keys per query, ${share(keys, ATLAS.longest)}${note}`;
       },
     );
   }

@@ -40,7 +40,9 @@
   function refusal(name) {
     const signs = { and: "&", or: "|", not: "~" };
     if (name in signs) return `write ${signs[name]} instead of '${name}'`;
-    if (Atlas.NEEDS_TENSOR.has(name)) return `${name} takes a tensor of a batch, so it has no text form; use it in Python`;
+    if (Atlas.NEEDS_TENSOR.has(name)) {
+      return `${name} takes a tensor of a batch, so it has no text form; use it in Python`;
+    }
     return `there is no pattern ${name}${suggestName(name)}`;
   }
 
@@ -141,7 +143,8 @@
       const token = this.take();
       if (token === undefined) {
         const last = this.tokens.at(-1);
-        throw unreadable(this.text, last === undefined ? "the expression is empty" : `a pattern is missing after '${last}'`);
+        const isEmpty = last === undefined;
+        throw unreadable(this.text, isEmpty ? "the expression is empty" : `a pattern is missing after '${last}'`);
       }
       if (token === "(") {
         if (this.next === ")") {
@@ -160,7 +163,8 @@
         throw unreadable(this.text, `write '${token}' once`);
       }
       const isSign = ["&", "|", ")", ",", "="].includes(token);
-      throw unreadable(this.text, isSign ? `a pattern or a number is missing before '${token}'` : `'${token}' has no meaning`);
+      const missing = `a pattern or a number is missing before '${token}'`;
+      throw unreadable(this.text, isSign ? missing : `'${token}' has no meaning`);
     }
 
     number(token) {

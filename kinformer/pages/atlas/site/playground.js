@@ -101,7 +101,10 @@
           : `A length is a whole number from 1 to ${LONGEST}; ${drawn}.`,
       );
     }
-    if (!goodQuery) texts.push(`A query is a whole number from 0 to ${last}; the drawing still shows query ${Math.min(setting.query, last)}.`);
+    if (!goodQuery) {
+      const drawn = `the drawing still shows query ${Math.min(setting.query, last)}`;
+      texts.push(`A query is a whole number from 0 to ${last}; ${drawn}.`);
+    }
     note.textContent = texts.join(" ");
     change(changes);
   }

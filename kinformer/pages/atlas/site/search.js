@@ -37,7 +37,8 @@
         : `#playground?${new URLSearchParams({ left: draw })}`;
       const kind = members.length ? `topic, ${members.length} member${members.length > 1 ? "s" : ""}` : "topic";
       const fields = ["", "also called", ""];
-      list.push({ label: name, kind, about: says, address, texts: [name, also.join(" | "), says], fields, isTopic: true });
+      const texts = [name, also.join(" | "), says];
+      list.push({ label: name, kind, about: says, address, texts, fields, isTopic: true });
     }
     return list.map((entry) => ({ ...entry, written: entry.texts, texts: entry.texts.map(plain) }));
   }
