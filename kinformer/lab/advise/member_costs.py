@@ -106,7 +106,8 @@ def count_keys(model: Model, length: int) -> float | None:
     """Return the mean number of keys that a query of a head reads in a self-attention layer.
 
     The model is in eval mode, and its memory of earlier tokens is full. A key that several parts of a layer read counts
-    once. The result is None for a model without such layers, and for a model with a layer that chooses keys by content.
+    once. The result is None for a model without such layers, and for a model with a layer that chooses keys by content
+    or that reads landmarks, which are queries themselves.
 
     model: the model.
     length: tokens of a row.
@@ -119,9 +120,12 @@ def count_keys(model: Model, length: int) -> float | None:
         return None  # elements have no positions, and only the pooled vectors read each other
     counts = {name: _LayerPairs() for name in layers}
     unread: list[tuple[str, Pattern, Queries, Keys]] = []
+    landmarks: list[str] = []
 
     def on_read(layer: str, executor: str, request: Request) -> None:
-        if layer in layers:
+        if layer in layers and not request.keys.own:
+            landmarks.append(layer)  # Nystrom: landmarks read all tokens, and tokens read the landmarks
+        elif layer in layers:
             counts[layer].add(request.pattern, request.queries, request.keys, request.rows)
 
     def on_call(name: str, mechanism: KeyValueMechanism, arguments: Any) -> None:
@@ -139,6 +143,8 @@ def count_keys(model: Model, length: int) -> float | None:
                     hooks.callback(handle.remove)
         hooks.enter_context(layers_that_read(model, on_read))
         model(batch, state, 0.5)
+    if landmarks:
+        return None
     own_scores = {name for name, layer_pairs in counts.items() if not layer_pairs.has_reads}
     for name, pattern, q, k in unread:
         if name in own_scores and k is not None:  # the mechanism computes its scores itself
