@@ -70,7 +70,7 @@ def count_member(name: str) -> dict[str, Any]:
     choice = parse_member(name, ())
     model = choice.build(0)
     result: dict[str, Any] = {"reads": model.reads, "parameters": sum(x.numel() for x in model.parameters())}
-    if (own := _own_length(model)) is not None:
+    if (own := own_length(model)) is not None:
         costs = _of_lengths({own: count_flops(model, own)}, model, (own,))
         return {**result, "own_length": own, **costs, "keys": {str(own): count_keys(model, own)}}
     counted = _run_lengths(choice)
@@ -79,8 +79,11 @@ def count_member(name: str) -> dict[str, Any]:
     return {**result, **_of_lengths(counted, longest, LENGTHS), "keys": _keys_of_lengths(choice)}
 
 
-def _own_length(model: Model) -> int | None:
-    """Return the positions of a row of a model that fixes them: pixel values, time steps, or steps of an episode."""
+def own_length(model: Model) -> int | None:
+    """Return the positions of a row of a model that fixes them: pixel values, time steps, or steps of an episode.
+
+    model: the model.
+    """
     if model.reads == "images":
         return sample_rows(model, 1, 1)[0].numel()
     return int(getattr(model, "context", 0)) or None if model.reads in ("series", "trajectories") else None
