@@ -80,7 +80,9 @@ def count_member(name: str) -> dict[str, Any]:
 
 
 def own_length(model: Model) -> int | None:
-    """Return the positions of a row of a model that fixes them: pixel values, time steps, or steps of an episode.
+    """Return the length of a row if the model fixes it, else None.
+
+    It is a number of pixel values, time steps, or steps of an episode.
 
     model: the model.
     """
@@ -189,7 +191,7 @@ class _LayerPairs:
 
 
 def full_state(model: Model, length: int) -> State | None:
-    """Return the state of a model that has read earlier tokens, with a full memory; None if a row starts without one.
+    """Return the state of a model whose memory of earlier tokens is full; None if it has no memory.
 
     model: the model; its mode decides the kind of state.
     length: tokens of the row.
@@ -214,7 +216,9 @@ def _of_lengths(counted: Mapping[int, int], model: Model, lengths: tuple[int, ..
 
 
 def count_state(model: Model, length: int) -> int | None:
-    """Return the bytes of the decoding state of one row, in eval mode as for decoding; None without a state.
+    """Return the bytes of the decoding state of one row; None without a state.
+
+    The model is in eval mode, because some layers with a memory have another state in training.
 
     model: the model.
     length: tokens of the row.
@@ -250,7 +254,9 @@ def _run_lengths(choice: MemberChoice) -> dict[int, int]:
 
 
 def count_flops(model: Model, length: int) -> int:
-    """Return the additions and multiplications of a forward pass in eval mode over one row, with a full memory.
+    """Return the additions and multiplications of a forward pass over one row.
+
+    The model is in eval mode, so losses of training are not counted, and its memory of earlier tokens is full.
 
     model: the model.
     length: tokens of the row.

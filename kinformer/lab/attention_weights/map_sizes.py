@@ -1,4 +1,4 @@
-"""map_sizes: lengths of a text that `look` reads, and numbers of rows of a map; the command line imports no torch."""
+"""map_sizes: limits of the texts and maps of `look`, in a file that imports no torch."""
 
 LONGEST = 16384  # tokens of a text
 WHOLE = 2048  # tokens up to which a map has a cell for every pair by default

@@ -65,7 +65,7 @@ def _escape(byte: int) -> str:
 
 
 def token_bytes(tokenizer: Any, tokens: Sequence[int]) -> list[bytes]:
-    """Return the bytes of each token of a text; together they are the text.
+    """Return the bytes of each token of a text.
 
     A token of a byte-level tokenizer, or of one with byte fallback, may hold only some bytes of a letter.
 
@@ -81,7 +81,7 @@ def token_bytes(tokenizer: Any, tokens: Sequence[int]) -> list[bytes]:
     for place, token in enumerate(tokens):
         # some tokenizers drop the first space of a text
         piece = tokenizer.decode([token], after=tokens[max(place - 1, 0) : place])
-        name = tokenizer.backend.id_to_token(token) if token >= 0 else None
-        is_byte = bool(name and BYTE.fullmatch(name)) and tokenizer.decode([token]) != name.encode()
+        name: str = tokenizer.backend.id_to_token(token) or "" if token >= 0 else ""
+        is_byte = BYTE.fullmatch(name) is not None and tokenizer.decode([token]) != name.encode()
         texts.append(bytes.fromhex(name[3:5]) if is_byte else piece)
     return texts
