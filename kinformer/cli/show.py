@@ -10,7 +10,7 @@ from kinformer.cli.options import Device, RunPrecision, count, flag
 from kinformer.core.public_names import CONTRACTS
 from kinformer.lab.errors import UserError
 
-MOST = 2048
+MOST, MOST_QUERIED = 2048, 16384  # positions that are drawn, and among which the keys of a query are found
 KINDS = (".png", ".svg", ".pdf")
 TOPICS, DATA = ("topics", "topic"), ("data", "kinds of data", "data sets", "datasets", "dataset", "--data")
 GLOSSARY, WORDS = ("part", "parts", "member", "members"), ("words", "word", "glossary", "terms", "term")
@@ -28,7 +28,8 @@ def show(
         ),
     ],
     length: Annotated[
-        int | None, count("Number of token positions to draw; default: enough to show the attention pattern.", MOST)
+        int | None,
+        count("Number of token positions to draw; default: enough to show the attention pattern.", MOST_QUERIED),
     ] = None,
     figure: Annotated[bool, flag("figure", "Print only the figures and pictures, without the text.")] = False,
     query: Annotated[
@@ -36,7 +37,7 @@ def show(
         count(
             "Position of a query: print the keys that it reads, and the positions that reach it through several "
             "layers.",
-            MOST - 1,
+            MOST_QUERIED - 1,
             0,
         ),
     ] = None,
@@ -49,8 +50,8 @@ def show(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="File for the pictures: .png, .svg or .pdf; default: they are only drawn with characters in the "
-            "terminal."
+            help="File for the pictures: .png, .svg or .pdf, which is replaced if it exists; default: they are only "
+            "drawn with characters in the terminal."
         ),
     ] = None,
 ) -> None:
@@ -86,6 +87,8 @@ def show(
         return
     if not cost:
         refuse_useless(ctx, "without --cost", "device", "precision")
+    if query is None and length is not None and length > MOST:
+        raise UserError(f"--length {length} is above the {MOST:,} positions that can be drawn. Give a smaller number")
     if out is not None:
         _check(out)
     name = _recipe_name(name)
@@ -104,6 +107,10 @@ def show(
         refuse_useless(ctx, "with --query", "out", "figure", "cost")
         print_queries(idea, pages, query, length)
         return
+    if figure and idea is not None:
+        refuse_useless(ctx, f"with --figure on the idea {name!r}", "cost", "device", "precision")
+        if not idea.pattern:
+            refuse_useless(ctx, f"with --figure on {name!r}, whose figures have their own length", "length")
     try:
         images = print_pages(pages, length, measured_on, idea, is_text=not figure)
     except OverflowError as error:
@@ -127,7 +134,7 @@ def _print_list(ctx: typer.Context, name: str) -> bool:
     is_list = name in (*TOPICS, *DATA, *COMMANDS, *GLOSSARY, *WORDS) or topic_name(name) == "laws"
     if command is None and not is_list and not topic_list.is_claim_or_law(name):
         return False
-    refuse_useless(ctx, f"on {name!r}", "cost", "length", "out", instead="name a part or a member")
+    refuse_useless(ctx, f"on {name!r}", "cost", "length", "out", "query", "figure", instead="name a part or a member")
     console = plain_console(soft_wrap=True)
     if command is not None:
         topic_list.print_command(name, command, console)

@@ -1,5 +1,6 @@
 """`kinformer show` of ideas: their pages, figures, and the keys of one query."""
 
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -8,11 +9,19 @@ import torch
 
 from kinformer.cli.__main__ import run
 from kinformer.cli.support.query_keys import position_ranges, query_lines
+from kinformer.core.discover import members, modules
+from kinformer.core.example import Example
 from kinformer.core.pattern_parser import parse
+from kinformer.lab.claims.support.claim_models import seeded
 from kinformer.lab.errors import UserError
+from kinformer.members.bp_transformer import bp_transformer
 from kinformer.members.gpt import gpt
 from kinformer.members.longformer_lm import longformer_lm
+from kinformer.members.performer import performer
+from kinformer.members.poolingformer import poolingformer
 from kinformer.members.reformer import reformer
+from kinformer.members.transformer import transformer
+from kinformer.members.universal_transformer import universal_transformer
 from kinformer.pages.idea import SECTIONS
 
 
@@ -49,28 +58,38 @@ def test_figures_are_printed_and_written_without_the_text(capsys: pytest.Capture
 
 @pytest.mark.parametrize(
     ("text", "query", "length"),
-    [("Causal() & (Band(3) | Strided(4))", 21, 24), ("Band(2) | Tokens(1) | Rows(1)", 9, 20), ("Strided(3)", 4, 12)],
+    [
+        ("Causal() & (Band(3) | Strided(4))", 21, 24),
+        ("Band(2) | Tokens(1) | Rows(1)", 9, 20),
+        ("Strided(3)", 4, 12),
+        ("Causal() & Band(1)", 79, 80),
+        ("~Full()", 5, 12),
+        ("Heads(Band(0), Band(0), Band(0), Band(0), Causal())", 9, 20),
+    ],
 )
 def test_a_query_is_reached_as_products_of_the_matrix_say(text: str, query: int, length: int) -> None:
     pattern = parse(text)
     first, *rest = query_lines(pattern, query, length)
-    assert first == f"query {query} of {length} positions: {text}"
-    matrix = pattern.matrix(length).double()
+    assert re.sub(", .* together", "", first) == f"query {query} of {length} positions: {text}"
+    matrix = torch.stack([pattern.matrix(length, h=h) for h in range(20)]).any(0)
     keys = matrix[query].nonzero()[:, 0].tolist()
-    assert rest[0].startswith(f"  reads {len(keys)} keys: ")
+    assert rest[0].startswith(f"  reads {len(keys)} key{'' if len(keys) == 1 else 's'}: ")
     assert _positions(rest[0]) == keys
-    reached, seen = {1: set(keys)}, set(keys)
-    for layers in range(2, length):
-        power = torch.linalg.matrix_power(matrix + torch.eye(length), layers)[query]
-        further = set(power.nonzero()[:, 0].tolist()) - seen - ({query} if query in seen else set())
-        if further - {query}:
-            reached[layers] = further - {query}
-        seen |= further
+    power = torch.eye(length, dtype=torch.bool)[query] | matrix[query]
+    reached = {1: power.clone()}
+    for layers in range(2, length + 1):
+        power = power | matrix[power].any(0)
+        reached[layers] = power.clone()
+    before = reached[1]
     for line in rest[1:-1]:
         layers = int(line.split()[1])
-        assert set(_positions(line)) - {query} == reached[layers]
-    never = set(range(length)) - seen - {query}
-    assert rest[-1] == "  all positions reach it" if not never else set(_positions(rest[-1])) == never
+        further = reached[layers] & ~before
+        assert _positions(line) == further.nonzero()[:, 0].tolist()
+        assert f" {int(further.sum())} further position" in line
+        before = reached[layers]
+    assert torch.equal(before, reached[length])
+    never = (~reached[length]).nonzero()[:, 0].tolist()
+    assert rest[-1] == "  all positions reach it" if not never else _positions(rest[-1]) == never
 
 
 def test_the_layers_of_a_member_are_read_from_above() -> None:
@@ -83,13 +102,82 @@ def test_the_layers_of_a_member_are_read_from_above() -> None:
     assert _positions(never) == list(range(16))
 
 
-def test_what_depends_on_content_is_refused() -> None:
+def test_a_layer_that_adds_nothing_does_not_end_the_search() -> None:
+    model = gpt(d=16, depth=3, heads=2, vocab=20, pattern=("Causal()", "Causal() & Block(4)", "Causal() & Block(4)"))
+    _, reads, *further, never = query_lines(model, 21, 24)
+    assert _positions(reads) == [20, 21]
+    assert [_positions(line) for line in further] == [list(range(20))]
+    assert _positions(never) == [22, 23]
+
+
+@pytest.mark.parametrize("name", sorted(members()))
+def test_no_token_changes_an_output_that_it_is_said_not_to_reach(name: str) -> None:
+    """Keys of a query are refused, or every token that changes the output of the query is among those that reach it."""
+    query, length = 12, 16
+    with seeded(0):
+        model = Example.from_entry(modules("members")[name].EXAMPLES[0]).make()
+        try:
+            lines = list(query_lines(model, query, length))
+        except UserError as error:
+            assert str(error).startswith("--query ")
+            return
+        if model.reads not in ("text", "masked"):
+            return
+        model.double().eval()
+        for parameter in model.parameters():
+            parameter.data += 0.05 * torch.randn_like(parameter)
+        tokens = torch.randint(2, model.vocab, (1, length))
+        logits = model.logits(tokens).y[0, query]
+        never = set(_positions(lines[-1])) if "never" in lines[-1] else set()
+        for place in {*sorted(never)[:2], *sorted(never)[-1:]}:
+            changed = tokens.clone()
+            changed[0, place] = (changed[0, place] - 1) % (model.vocab - 2) + 2
+            torch.testing.assert_close(model.logits(changed).y[0, query], logits, rtol=0, atol=1e-12)
+
+
+def test_what_does_not_follow_from_positions_is_refused() -> None:
     with pytest.raises(UserError, match="chooses keys by the content of tokens"):
         list(query_lines(reformer(d=16, depth=2, heads=2), 3, None))
     with pytest.raises(UserError, match="lies outside a row of 4 positions"):
         list(query_lines(gpt(d=16, depth=1, heads=2), 4, 4))
     with pytest.raises(UserError, match="needs a pattern"):
         list(query_lines(torch.nn.Linear(2, 2), 0, None))
+    with pytest.raises(UserError, match="not every key of LinearAttention follows"):
+        list(query_lines(performer(d=16, depth=2, heads=2, window=4), 3, None))
+    with pytest.raises(UserError, match="read another sequence"):
+        list(query_lines(transformer(d=16, depth=2, heads=2), 3, None))
+    with pytest.raises(UserError, match="other positions than the tokens"):
+        list(query_lines(bp_transformer(d=16, depth=2, heads=2), 3, None))
+    with pytest.raises(UserError, match="not single tokens"):
+        list(query_lines(poolingformer(d=16, depth=1, heads=2), 3, None))
+
+
+def test_a_layer_that_is_called_twice_counts_twice() -> None:
+    model = universal_transformer(d=16, depth=3, heads=2, vocab=20)
+    assert next(query_lines(model, 3, 4)) == "query 3 of 4 positions; in the last of 3 layers:"
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        ("train --query 3", "--query"),
+        ("words --figure", "--figure"),
+        ("lsh --figure --cost", "--cost"),
+        ("lsh --figure --length 5", "--length"),
+    ],
+)
+def test_options_without_effect_are_refused(words: str, option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert run(["show", *words.split()]) == 2
+    assert f"{option} has no effect" in capsys.readouterr().err
+
+
+def test_the_keys_of_a_member_are_those_of_its_pictures(capsys: pytest.CaptureFixture[str]) -> None:
+    drawn, _, reads, *_ = run_show(capsys, "longformer", "--query", "37").splitlines()
+    assert "window=3" in drawn
+    assert _positions(reads) == [0, *range(34, 41)]
+    _, reads, *_ = run_show(capsys, "longformer", "window=5", "--query", "37").splitlines()
+    assert _positions(reads) == [0, *range(32, 43)]
 
 
 def test_ranges_of_positions_are_short() -> None:

@@ -5,8 +5,13 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+import torch
 
+from kinformer.core.feature_map import FeatureMap
+from kinformer.nn.maps.favor import FAVOR
+from kinformer.nn.maps.trigonometric import Trigonometric
 from kinformer.pages import figures
+from kinformer.pages.figures.performer import errors_of_exponentials, errors_of_waves
 from kinformer.pages.idea import all_ideas
 from kinformer.pages.pictures.support.diagram import Diagram, Frame, texts
 from kinformer.pages.pictures.support.diagram_svg import diagram_svg
@@ -59,3 +64,21 @@ def test_diagrams_and_pictures_go_into_one_file(tmp_path: Path) -> None:
         path = tmp_path / f"figure.{kind}"
         save("LSH", drawn, path)
         assert path.stat().st_size > 1000
+
+
+def test_the_formulas_of_the_performer_curves_agree_with_the_features() -> None:
+    angles = torch.tensor([90.0, 120.0, 160.0])  # smaller angles need too many directions
+    k, q = torch.stack([angles.deg2rad().cos(), angles.deg2rad().sin()], 1)[None, None], torch.tensor([[[[1.0, 0.0]]]])
+
+    def measure(map: FeatureMap) -> torch.Tensor:
+        (of_q, scale), (of_k, scales) = map(q, True), map(k, False)
+        products = of_q[0, 0] * of_k[0, 0] * (scale[0, 0] + scales[0, 0]).exp()[:, None]
+        by_direction = products.unflatten(1, (-1, directions)).sum(1) * directions
+        return by_direction.std(1) / (q[0, 0] @ k[0, 0].T / 2**0.5).exp()[0]
+
+    directions = 100_000
+    for map, errors in (
+        (FAVOR(2, directions, eps=0.0, orthogonal=False), errors_of_exponentials(angles)),
+        (Trigonometric(2, directions, orthogonal=False), errors_of_waves(angles)),
+    ):
+        torch.testing.assert_close(measure(map), errors, rtol=0.04, atol=0)

@@ -1,42 +1,60 @@
 """Lines about one query: its keys, and the positions that reach it through several layers."""
 
+import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from contextlib import ExitStack
+from dataclasses import fields
+from itertools import pairwise
+from typing import Any, NoReturn
 
 import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from kinformer.core.pattern import Pattern
+from kinformer.core.key_value_mechanism import KeyValueMechanism
+from kinformer.core.mechanism import Mechanism
+from kinformer.core.model import Model
+from kinformer.core.pattern import Heads, Pattern, pair_mask
+from kinformer.core.patterns.on_heads import OnHeads
 from kinformer.lab.cost.by_content import by_content
 from kinformer.lab.errors import UserError
-from kinformer.pages.pictures.support.attention_calls import attentions, calls, mask_of
+from kinformer.nn.attention import Attention
+from kinformer.pages.pictures.support.attention_calls import MechanismCall, attentions, calls
 from kinformer.pages.pictures.support.short_repr import short_repr
 
-MOST_LAYERS = 64  # layers of an expression after which the search ends
+Parts = list[tuple[Pattern, range]]  # patterns of a layer, and the heads that have each
 TOKENS = 8
+PAIRS = 1 << 22  # most pairs of query and key whose masks are computed at once
+TEXTS = ("text", "masked", "labelled", "multitask")  # kinds of data whose positions are tokens
+HEADS = 4  # least heads of an expression, some of which draw keys at random for each head
 MOST_RUNS = 16  # runs of positions that are listed
+MOST_LINES = 8  # numbers of layers that are listed
+TO_LOOK = "Use kinformer look RUN --text TEXT"
 
 
 def query_lines(example: Any, query: int, length: int | None) -> Iterator[str]:
     """Yield lines with the keys of a query, and the positions that reach it by the number of layers.
 
-    example: an attention pattern, or a module with attention layers whose keys do not depend on content.
+    example: an attention pattern, which every layer then has, or a module with attention layers whose keys do not
+        depend on content.
     query: position of the query.
     length: number of positions; None for the positions up to the query, or for twice as many if later keys are read.
 
-    Errors: UserError for a query outside the row, and for an example whose keys depend on the content of tokens.
+    Errors: UserError for a query outside the row, and for an example whose keys do not follow from positions.
     """
     if isinstance(example, Pattern):
         size = _length(query, length, example.reach()[1] > 0)
-        mask = mask_of(example, size, range(4)).any(0)
-        yield f"query {query} of {size} positions: {short_repr(example)}"
-        yield from _reached([mask] * MOST_LAYERS, query)
+        parts = [(example, range(max(HEADS, _head_count(example))))]
+        by_head = pair_mask(example, torch.tensor([[[query]]]), torch.arange(size)[None, None], parts[0][1])[0, :, 0]
+        together = f", {len(parts[0][1])} heads together" if (by_head != by_head[:1]).any() else ""
+        yield f"query {query} of {size:,} positions{together}: {short_repr(example)}"
+        yield from _reached([parts] * size, query, size)
         return
-    layers = _masks(example, query, length)
-    size = len(layers[0])
-    yield f"query {query} of {size} positions, {len(layers)} layers; in layer {len(layers) - 1}, the last:"
-    yield from _reached(layers[::-1], query)
+    layers = _layer_patterns(example)
+    size = _length(query, length, any(pattern.reach()[1] > 0 for parts in layers for pattern, _ in parts))
+    place = f"; in the last of {len(layers)} layers" if len(layers) > 1 else ""
+    yield f"query {query} of {size:,} positions{place}:"
+    yield from _reached(layers[::-1], query, size)
 
 
 def position_ranges(positions: Sequence[int]) -> str:
@@ -71,52 +89,131 @@ def _length(query: int, length: int | None, is_ahead: bool) -> int:
     return size
 
 
-def _masks(example: Any, query: int, length: int | None) -> list[Bool[Tensor, "T T"]]:
-    """Return the union of the masks of all heads for each attention layer, from the bottom."""
-    layers = attentions(example) if isinstance(example, nn.Module) else {}
+def _head_count(pattern: Pattern) -> int:
+    """Return the number of heads after which the patterns that an expression lists by head repeat."""
+    inside = list(pattern.patterns) if isinstance(pattern, Heads) else []
+    inside += [part for field in fields(pattern) if isinstance(part := getattr(pattern, field.name), Pattern)]
+    own = len(pattern.patterns) if isinstance(pattern, Heads) else pattern.of if isinstance(pattern, OnHeads) else 1
+    return math.lcm(own, *map(_head_count, inside))
+
+
+def _layer_patterns(example: Any) -> list[Parts]:
+    """Return the patterns of each call of an attention layer with their heads, in the order of the calls."""
+    layers = _called_layers(example)
+    patterns = {
+        layer: [(call.pattern, call.heads) for call in _position_calls(layer)] for layer in dict.fromkeys(layers)
+    }
+    return [patterns[layer] for layer in layers]
+
+
+def _called_layers(example: Any) -> list[Attention]:
+    """Return the attention layers in the order of their calls; a layer that is called twice appears twice."""
+    layers = list(attentions(example).values()) if isinstance(example, nn.Module) else []
     if not layers:
         raise UserError(
             "--query needs a pattern or a model with attention layers; try kinformer show longformer --query 9"
         )
-    patterns: list[list[tuple[Pattern, range]]] = []
-    for place, layer in layers.items():
-        inside = [call for call in calls(layer, torch.randn(1, TOKENS, layer.d)) if call.is_self_attention]
-        if layer.cross:
-            continue
-        for call in inside:
-            if by_content(call.mechanism):
-                name = type(call.mechanism).__name__
-                raise UserError(
-                    f"--query failed: {name} of {place or 'the layer'} chooses keys by the content of tokens, and "
-                    "there is no text here. Use kinformer look RUN --text TEXT"
-                )
-        if not inside:
-            raise UserError(
-                f"--query failed: {type(layer.mechanism).__name__} has no keys that follow from positions. "
-                "Use kinformer look RUN --text TEXT"
+    if any(layer.cross for layer in layers):
+        _refuse("its layers also read another sequence than their own. Name a pattern, such as 'Causal()'")
+    if not isinstance(example, Model):
+        if len(layers) > 1:
+            _refuse("it has several attention layers, and only a model says their order. Name a member or a pattern")
+        return layers
+    called: list[Attention] = []
+    sizes: set[int] = set()
+
+    def note(layer: Attention, inputs: Any) -> None:
+        called.append(layer)
+        sizes.add(inputs[0].shape[1])
+
+    was = example.training
+    with torch.no_grad(), ExitStack() as hooks:
+        for layer in layers:
+            hooks.callback(layer.register_forward_pre_hook(note).remove)
+        example.train()  # no token exits early in train mode
+        example.judge(example.sample(1, TOKENS + 1, 0))
+    example.train(was)
+    if len(sizes) != 1 or (example.reads in TEXTS and not sizes <= {TOKENS, TOKENS + 1}):
+        _refuse("its layers read other positions than the tokens of a row. Name a pattern, such as 'Causal()'")
+    return called
+
+
+def _position_calls(layer: Attention) -> list[MechanismCall]:
+    """Return the calls of a layer's mechanisms, or refuse a layer that reads more than keys at given positions."""
+    inside = calls(layer, torch.randn(1, TOKENS, layer.d))
+    for call in inside:
+        if by_content(call.mechanism):
+            _refuse(
+                f"{type(call.mechanism).__name__} chooses keys by the content of tokens, and there is no text here. "
+                f"{TO_LOOK}"
             )
-        patterns.append([(call.pattern, call.heads) for call in inside])
-    is_ahead = any(pattern.reach()[1] > 0 for inside in patterns for pattern, _ in inside)
-    size = _length(query, length, is_ahead)
-    return [torch.cat([mask_of(*pair[:1], size, pair[1]) for pair in inside]).any(0) for inside in patterns]
+    innermost = [
+        part
+        for part in layer.mechanism.modules()
+        if isinstance(part, Mechanism)
+        and not any(isinstance(below, Mechanism) and below is not part for below in part.modules())
+    ]
+    recorded = {call.mechanism for call in inside}
+    for part in innermost:
+        if part not in recorded or not isinstance(part, KeyValueMechanism):
+            _refuse(f"not every key of {type(part).__name__} follows from positions. {TO_LOOK}")
+    for call in inside:
+        if not call.is_self_attention:
+            _refuse(f"some keys of {type(layer.mechanism).__name__} are not single tokens of the row. {TO_LOOK}")
+    return inside
 
 
-def _reached(masks: Sequence[Bool[Tensor, "T T"]], query: int) -> Iterator[str]:
-    """Yield a line for each number of layers through which further positions reach the query."""
-    size = len(masks[0])
-    known = torch.zeros(size, dtype=torch.bool)
-    known[query] = True
-    before = torch.zeros(size, dtype=torch.bool)
-    for count, mask in enumerate(masks, 1):
-        now = mask[known].any(0) | (known if count > 1 else before)
-        further = (now & ~before).nonzero()[:, 0].tolist()
-        if count == 1:
-            yield f"  reads {len(further)} keys: {position_ranges(further)}"
-        elif further:
-            words = "position reaches" if len(further) == 1 else "positions reach"
-            yield f"  after {count} layers {len(further)} further {words} it: {position_ranges(further)}"
-        if torch.equal(now | known, known | before) and count > 1:
+def _refuse(reason: str) -> NoReturn:
+    raise UserError(f"--query failed: {reason}")
+
+
+def _reached(layers: Sequence[Parts], query: int, size: int) -> Iterator[str]:
+    """Yield a line for each number of layers through which further positions reach the query.
+
+    layers: the patterns of each layer, from the last to the first.
+    query: position of the query.
+    size: number of positions.
+    """
+    known = torch.arange(size) == query
+    keys = _keys_of(layers[0], known)
+    yield f"  reads {_count(int(keys.sum()), 'key')}: {_ranges(keys)}"
+    further, known = keys & ~known, keys | known
+    lines = []
+    for count, (below, parts) in enumerate(pairwise(layers), 2):
+        # positions that reached it before read nothing new in a layer with the same patterns
+        further = _keys_of(parts, further if parts is below else known) & ~known
+        if further.any():
+            lines.append((count, further))
+        elif parts is layers[-1]:
             break
-        before, known = now | before, now | known
-    missing = (~known).nonzero()[:, 0].tolist()
-    yield f"  never reach it: {position_ranges(missing)}" if missing else "  all positions reach it"
+        known |= further
+    for count, further in lines[: MOST_LINES if len(lines) > MOST_LINES + 1 else None]:
+        number = int(further.sum())
+        verb = "reaches" if number == 1 else "reach"
+        yield f"  after {count} layers {number} further position{'s' * (number > 1)} {verb} it: {_ranges(further)}"
+    if len(lines) > MOST_LINES + 1:
+        more = torch.stack([further for _, further in lines[MOST_LINES:]]).any(0)
+        yield f"  after {lines[-1][0]} layers {int(more.sum())} further positions reach it: {_ranges(more)}"
+    yield f"  never reach it: {_ranges(~known)}" if not known.all() else "  all positions reach it"
+
+
+def _keys_of(parts: Parts, queries: Bool[Tensor, " T"]) -> Bool[Tensor, " T"]:
+    """Return the keys that at least one of the queries reads, in any head."""
+    size = len(queries)
+    keys, at = torch.zeros(size, dtype=torch.bool), torch.arange(size)[None, None]
+    for some in queries.nonzero()[:, 0].split(max(1, PAIRS // size)):
+        for pattern, heads in parts:
+            keys |= (
+                pair_mask(pattern, some[None, None], at, heads).expand(-1, -1, len(some), size)[0].flatten(0, 1).any(0)
+            )
+        if keys.all():
+            break
+    return keys
+
+
+def _ranges(positions: Bool[Tensor, " T"]) -> str:
+    return position_ranges(positions.nonzero()[:, 0].tolist())
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"

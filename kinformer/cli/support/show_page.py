@@ -110,7 +110,7 @@ def print_pages(
 def print_queries(idea: Idea | None, pages: list[Page] | Topic, query: int, length: int | None) -> None:
     """Print the keys that one query reads under the pattern of each page, and the positions that reach it.
 
-    idea: the idea of the name, whose pattern is used if no page has one; None for no idea.
+    idea: the idea of the name, whose pattern is used if no page has an example; None for no idea.
     pages: the pages, or the topic.
     query: position of the query.
     length: number of positions; None chooses it.
@@ -118,13 +118,16 @@ def print_queries(idea: Idea | None, pages: list[Page] | Topic, query: int, leng
     Errors: UserError for a query outside the row, and for a subject without a pattern.
     """
     console = plain_console(soft_wrap=True)
-    makes = [] if isinstance(pages, Topic) else [page.examples[0] for page in pages if page.examples][:1]
+    drawn = [] if isinstance(pages, Topic) else [page for page in pages if page.examples][:1]
     text = pages.draws if isinstance(pages, Topic) else ""
-    if not makes and (expression := text or (idea.pattern if idea else "")):
-        makes = [expression_page(expression).examples[0]]
-    if not makes:
+    if not drawn and (expression := (idea.pattern if idea else "") or text):
+        drawn = [expression_page(expression)]
+    if not drawn:
         raise UserError("--query needs a pattern or a member, and this page has none. Name one, such as longformer")
-    for line in query_lines(_make_seeded(makes[0]), query, length):
+    (page,) = drawn
+    if call := _drawn_call(page):
+        console.print(f"with the small numbers of the pictures, {call}; give keywords for others")
+    for line in query_lines(_make_seeded((page.toys or page.examples)[0]), query, length):
         console.print(line)
 
 

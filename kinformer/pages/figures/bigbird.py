@@ -6,7 +6,7 @@ import torch
 
 from kinformer.core.pattern import Pattern
 from kinformer.nn.patterns.band import Band
-from kinformer.nn.patterns.random import Random
+from kinformer.nn.patterns.row_random import RowRandom
 from kinformer.nn.patterns.rows import Rows
 from kinformer.nn.patterns.tokens import Tokens
 from kinformer.pages.eight_tokens import LABELS
@@ -19,13 +19,14 @@ MANY = 64  # blocks of the path lengths: 4,096 tokens in blocks of 64
 STEP = 2.5  # columns per layer in the bars
 
 
-def random_blocks(keys: int, head: int = 0) -> Pattern:
-    """Return the random blocks of a head, as in the member `bigbird`, with one position per block.
+def random_blocks(keys: int, length: int, head: int = 0) -> Pattern:
+    """Return the random blocks of a head, drawn for each block outside its window and the global ends.
 
     keys: number of random blocks that each block draws.
+    length: number of blocks of the text; a block has one position.
     head: index of the head.
     """
-    return Random(keys, symmetric=True, first=1, back=2, head=head)
+    return RowRandom(torch.tensor([[length - 1]]), keys, first=1, window=1, head=head)
 
 
 def mean_path(pattern: Pattern, length: int) -> float:
@@ -46,14 +47,14 @@ def mean_path(pattern: Pattern, length: int) -> float:
 def draw() -> Iterator[Diagram | Picture]:
     """Yield the matrices of two heads, a path through a random block, and the mean path lengths."""
     yield Picture(
-        f"blocks that each of {BLOCKS} blocks reads in two heads; 1 random block is drawn per block",
+        f"blocks that each of {BLOCKS} blocks reads in two heads, with 1 random block each",
         ("window", "global", "random"),
         tuple(_matrix(head) for head in (0, 1)),
         "query block",
         "key block",
-        note="Each head has its own random blocks. Here a drawn block also reads the block that drew it.",
+        note="Each head has its own random blocks. A drawn block does not read the block that drew it.",
     )
-    near = Band(1) | random_blocks(1)
+    near = Band(1) | random_blocks(1, len(LABELS))
     yield draw_path(
         "cat (1) reaches dog (5) in two layers, without a global token",
         (near, near),
@@ -67,7 +68,7 @@ def draw() -> Iterator[Diagram | Picture]:
 def _matrix(head: int) -> Panel:
     ends = (0, BLOCKS - 1)
     kind = torch.zeros(BLOCKS, BLOCKS, dtype=torch.long)
-    for number, part in ((3, random_blocks(1, head)), (2, Tokens(ends) | Rows(ends)), (1, Band(1))):
+    for number, part in ((3, random_blocks(1, BLOCKS, head)), (2, Tokens(ends) | Rows(ends)), (1, Band(1))):
         kind[part.matrix(BLOCKS)] = number
     return Panel(f"head {head}", kind, (kind > 0).float(), numbers(BLOCKS), numbers(BLOCKS))
 
@@ -79,8 +80,8 @@ def _path_lengths() -> Diagram:
     )
     patterns: dict[str, Pattern] = {
         "window": Band(1),
-        "window, 1 random": Band(1) | random_blocks(1),
-        "window, 3 random": Band(1) | random_blocks(3),
+        "window, 1 random": Band(1) | random_blocks(1, MANY),
+        "window, 3 random": Band(1) | random_blocks(3, MANY),
         "window, 2 global": Band(1) | Tokens((0, MANY - 1)) | Rows((0, MANY - 1)),
     }
     for y, (title, pattern) in enumerate(patterns.items()):

@@ -86,9 +86,9 @@ def _numbers() -> Diagram:
     diagram = Diagram(
         f"lookup of a state at angle {ANGLE}: the {K} nearest entries, and the probability of each word",
         kinds=("trained model, unchanged", "datastore and its prediction", "mixture with lambda 0.25"),
-        note="Left: the datastore. A key is the state of a token, d its squared distance.",
+        note="Left: the datastore. A key is the state of a token, its value the next token, d its squared distance.",
     )
-    for x, title in ((0, "key"), (12, "next"), (22, "d"), (38, "word"), (46, "p_kNN"), (66, "p_LM"), (84, "p")):
+    for x, title in ((0, "key"), (12, "value"), (22, "d"), (38, "word"), (46, "p_kNN"), (66, "p_LM"), (84, "p")):
         diagram.words(x, 0, title, bold=True)
     for place, distance in enumerate(lookup.distances):
         kind = STORE if place in lookup.near else 0

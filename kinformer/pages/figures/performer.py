@@ -6,18 +6,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.core.feature_map import FeatureMap
 from kinformer.core.patterns.causal import Causal
 from kinformer.nn.maps.favor import FAVOR
-from kinformer.nn.maps.trigonometric import Trigonometric
 from kinformer.nn.mechanisms.linear import LinearAttention
 from kinformer.nn.mechanisms.softmax import Softmax
 from kinformer.pages.eight_tokens import TOKENS, attention_weights, token_vectors
 from kinformer.pages.pictures.support.diagram import Diagram
 from kinformer.pages.pictures.support.picture_panels import Picture, of_most, shades
 
-LENGTH = 1.0  # length of queries in the curves, as of keys; the matrices have queries of twice the length
-DIRECTIONS = 100_000  # to measure the error of one direction
 X, Y, ACROSS, DOWN = 12, 0, 72, 16  # left and upper end of the curves, their columns and lines
 TOP = 4  # largest error of the scale
 
@@ -28,19 +24,33 @@ def draw() -> Iterator[Diagram | Picture]:
     yield _errors()
 
 
-def relative_errors(map: FeatureMap, angles: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
-    """Return the standard deviation of one direction's estimate, relative to the exact kernel.
+def errors_of_exponentials(angles: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+    """Return the exact relative error (standard deviation) of one direction of FAVOR.
 
-    map: feature map with independent directions; its features are one or two groups of them.
-    angles: angles between query and key in degrees.
+        sqrt(exp(|x + y|^2) - 1), with the scaled query x and the scaled key y
+
+    A sample would not do: its standard deviation converges too slowly for small angles.
+
+    angles: angles between query and key in degrees; both have length 1 and width 2.
     """
-    rad = angles.deg2rad()
-    k = torch.stack([rad.cos(), rad.sin()], 1)
-    q = torch.tensor([[LENGTH, 0.0]])
-    (of_q, scale), (of_k, scales) = map(q[None, None], True), map(k[None, None], False)
-    products = of_q[0, 0] * of_k[0, 0] * (scale[0, 0] + scales[0, 0]).exp()[:, None]  # [n features]
-    by_direction = products.unflatten(1, (-1, DIRECTIONS)).sum(1) * DIRECTIONS
-    return by_direction.std(1) / (q @ k.T / 2**0.5).exp()[0]
+    return (_squared_lengths(angles)[0].exp() - 1).sqrt()
+
+
+def errors_of_waves(angles: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+    """Return the exact relative error (standard deviation) of one direction of sines and cosines.
+
+        (1 - exp(-|x - y|^2)) exp(|x - y|^2 / 2) / sqrt(2), with the scaled query x and the scaled key y
+
+    angles: angles between query and key in degrees; both have length 1 and width 2.
+    """
+    far = _squared_lengths(angles)[1]
+    return (1 - (-far).exp()) * (far / 2).exp() / 2**0.5
+
+
+def _squared_lengths(angles: Float[Tensor, " n"]) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+    """Return |x + y|^2 and |x - y|^2 of vectors of length 1 that are divided by d^(1/4), with d = 2."""
+    cosines = angles.deg2rad().cos()
+    return 2**0.5 * (1 + cosines), 2**0.5 * (1 - cosines)
 
 
 def _weights() -> Picture:
@@ -54,7 +64,7 @@ def _weights() -> Picture:
         "causal weights by softmax, and their estimates by m positive random features",
         (),
         panels,
-        note="Each row is divided by its largest weight.",
+        note="Queries have length 2, keys length 1. Each row is divided by its largest weight.",
     )
 
 
@@ -62,7 +72,7 @@ def _errors() -> Diagram:
     diagram = Diagram(
         "relative error of one random direction by the angle between query and key",
         kinds=("positive features (Performer)", "sines and cosines"),
-        note="Measured standard deviation, divided by the exact kernel. m directions divide it by sqrt(m).",
+        note="Exact standard deviation, divided by the kernel, d = 2. m independent directions divide it by sqrt(m).",
     )
     diagram.line((X, Y), (X, Y + DOWN))
     diagram.line((X, Y + DOWN), (X + ACROSS, Y + DOWN))
@@ -73,10 +83,8 @@ def _errors() -> Diagram:
         diagram.words(round(_column(angle)) - len(label) // 2, Y + DOWN + 1, label)
     diagram.words(X + ACROSS - 17, Y + DOWN + 2, "angle in degrees")
     angles = torch.arange(0.0, 181.0, 5.0)
-    maps = (FAVOR(2, DIRECTIONS, eps=0.0, orthogonal=False), Trigonometric(2, DIRECTIONS, orthogonal=False))
-    for kind, map in enumerate(maps, start=1):
-        errors = relative_errors(map, angles).tolist()
-        points = [(_column(a), _line(error)) for a, error in zip(angles.tolist(), errors, strict=True)]
+    for kind, errors in enumerate((errors_of_exponentials(angles), errors_of_waves(angles)), start=1):
+        points = [(_column(a), _line(error)) for a, error in zip(angles.tolist(), errors.tolist(), strict=True)]
         diagram.line(*points, kind=kind)
     return diagram
 

@@ -78,7 +78,8 @@ def _weights() -> Picture:
             panel("dense, other", dense, other, tuple(names)),
             panel("random, other", table, other, tuple(names)),
         ),
-        note="Each row is divided by its largest weight. Only products change the row of dog.",
+        note="Each row is divided by its largest weight. Only products change the row of dog. In dense, only "
+        "the rows of the replaced tokens change; in random, no row.",
     )
 
 

@@ -62,10 +62,10 @@ def _layers(caption: str, memory: int) -> Diagram:
 
 def _evaluation() -> Diagram:
     diagram = Diagram(
-        f"evaluation with {WINDOW} keys per token: states that are computed for each next token",
+        f"evaluation, segments of 1 token and a memory of {WINDOW - 1}: states that are computed for each next token",
         kinds=("computed now", "stored before"),
-        note="The plain model slides its window by one token. All positions in the window change, so it computes "
-        "every state again.",
+        note="The plain model slides its window by one token. All positions in the window change, and the token that "
+        "falls out had been read by the others. So it computes every state again.",
     )
     titles = ("plain Transformer", "Transformer-XL")
     for column, title in ((0, titles[0]), (HALF, titles[1])):

@@ -37,8 +37,8 @@ def _refinement() -> Diagram:
     diagram = Diagram(
         f"{STEPS} steps over the eight tokens: every step changes all positions in parallel",
         kinds=("state, as an angle", "the same block with the same weights"),
-        note="Each position reads its own and earlier positions of the same step. P(t) is the signal of position and "
-        "step. The angles are computed with attention and a norm, without signal and transition.",
+        note="A decoder: each position reads itself and earlier positions of the same step. P(t) is the signal of "
+        "position and step. The angles are computed with attention and a norm, without signal and transition.",
     )
     for step, angles in enumerate(angles_of_steps()):
         y = 8 * (STEPS - step)
