@@ -72,7 +72,8 @@ def count_member(name: str) -> dict[str, Any]:
     result: dict[str, Any] = {"reads": model.reads, "parameters": sum(x.numel() for x in model.parameters())}
     if (own := own_length(model)) is not None:
         costs = _of_lengths({own: count_flops(model, own)}, model, (own,))
-        return {**result, "own_length": own, **costs, "keys": {str(own): count_keys(model, own)}}
+        keys = count_keys(model, own)
+        return {**result, "own_length": own, **costs, "keys": {str(own): None if keys is None else round(keys, 1)}}
     counted = _run_lengths(choice)
     fitting = fit_length(choice, max(LENGTHS))
     longest = build_without_numbers(fitting) or model_of(fitting)  # a table of all pairs would not fit in memory
