@@ -215,7 +215,7 @@ def write_count(count: float) -> str:
     count: the count.
     """
     for unit, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if count >= unit:
+        if count >= 0.9995 * unit:  # it is written as 1 of this unit, not as 1,000 of the next
             return f"{count / unit:.3g} {letter}" if count < 999.5 * unit else f"{count / unit:,.0f} {letter}"
     return f"{count:.3g}"
 
@@ -234,7 +234,7 @@ def _by_length(values: Mapping[int, Any], write: Any, otherwise: str, notes: Map
         return otherwise
     texts = []
     for length, value in values.items():
-        text = otherwise if value is None else write(value).replace(" ", NO_BREAK)
+        text = "not counted" if value is None else write(value).replace(" ", NO_BREAK)
         texts.append(f"{text}{(notes or {}).get(length, '')} at {length:,}")
     return ", ".join([f"{texts[0]} tokens", *texts[1:]])
 

@@ -98,11 +98,14 @@ def write_atlas(content: AtlasContent, folder: Path) -> Path:
 
 
 def is_atlas(folder: Path) -> bool:
-    """Return whether a folder holds an atlas.
+    """Return whether a folder holds an atlas, or the part of one that an interrupted run wrote.
 
     folder: the folder.
     """
+    files = {file.name for file in folder.iterdir()} if folder.is_dir() else set()
     page = folder / PAGE
+    if PAGE not in files:
+        return bool(files) and files <= {"data.js", *SCRIPTS}
     return page.is_file() and f"<title>{TITLE}</title>".encode() in page.read_bytes()[:1000]
 
 

@@ -49,6 +49,21 @@ def test_a_length_is_applied_as_it_is_typed(playground: Any) -> None:
     assert "1 to 512" in playground.inner_text("#setting") and "0 to 63" in playground.inner_text("#setting")
 
 
+def test_heads_that_are_not_counted_are_named(playground: Any) -> None:
+    for text, is_named in (
+        ("Heads(Band(0), Band(0), Band(0), Band(0), Causal())", True),
+        ("Causal() & OnHeads(1, 5)", True),
+        ("Heads(Band(0), Causal())", False),
+        ("Random(2, 4)", False),
+    ):
+        playground.fill("#expression-left", text)
+        playground.wait_for_function(
+            "(text) => decodeURIComponent(location.hash).replaceAll('+', ' ').includes(text)", arg=text
+        )
+        facts = playground.inner_text(".view dl")
+        assert ("heads 4 to 4: this page counts the first 4" in facts) == is_named, text
+
+
 def test_an_address_with_a_longer_row_says_so(playground: Any) -> None:
     playground.goto(f"{playground.url.partition('#')[0]}#playground?left=Causal()&length=900")
     assert playground.inner_text("#limits") == "Length 900 is over the maximum; the drawing has 512 positions."

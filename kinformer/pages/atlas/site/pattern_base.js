@@ -11,7 +11,8 @@
   }
 
   // Base class. `fill(q, h, row)` sets row[k] to 1 if query q reads key k in head h, and to 0 otherwise. `work` is the
-  // number of passes over a row that this takes, about. `byHead` is true if heads may read different keys.
+  // number of passes over a row that this takes, about. `byHead` is 0 if all heads read the same keys, and otherwise
+  // the largest number of patterns that heads take in turn, or 1 for a pattern drawn at random for each head.
   class Pattern {
     // The keys that query q reads among the first `length` positions, as bytes of 0 and 1. The array is reused.
     row(q, h, length) {
@@ -25,7 +26,7 @@
     constructor(sign, left, right) {
       super();
       Object.assign(this, { sign, left, right, text: `(${left.text} ${sign} ${right.text})` });
-      Object.assign(this, { work: left.work + right.work + 1, byHead: left.byHead || right.byHead });
+      Object.assign(this, { work: left.work + right.work + 1, byHead: Math.max(left.byHead, right.byHead) });
     }
 
     fill(q, h, row) {
@@ -54,7 +55,7 @@
   class Named extends Pattern {
     constructor(text, fill) {
       super();
-      Object.assign(this, { text, fill, work: fill.work ?? 1, byHead: fill.byHead ?? false });
+      Object.assign(this, { text, fill, work: fill.work ?? 1, byHead: Number(fill.byHead ?? 0) });
     }
   }
 
@@ -63,7 +64,7 @@
   // The same for a `fill` that uses the rows of other patterns.
   function costingOf(fill, patterns) {
     const work = patterns.reduce((sum, pattern) => sum + pattern.work, 1);
-    return costing(fill, work, patterns.some((pattern) => pattern.byHead));
+    return costing(fill, work, Math.max(0, ...patterns.map((pattern) => pattern.byHead)));
   }
 
   // A pattern whose row is a run of keys, from..to with both ends.
@@ -143,7 +144,8 @@
     patterns.forEach((pattern, n) => checks.pattern(`pattern ${n} of Heads`, pattern));
     const fill = (q, h, row) => row.set(patterns[h % patterns.length].row(q, h, row.length));
     const work = 1 + Math.max(...patterns.map((pattern) => pattern.work));
-    return new Named(`Heads(${patterns.map((pattern) => pattern.text).join(", ")})`, costing(fill, work, true));
+    const turns = Math.max(patterns.length, ...patterns.map((pattern) => pattern.byHead));
+    return new Named(`Heads(${patterns.map((pattern) => pattern.text).join(", ")})`, costing(fill, work, turns));
   }
 
   // How to write a pattern: its name and the names of its arguments.

@@ -30,6 +30,10 @@
       ],
       [`at ${number(ATLAS.longest)} tokens`, "counting …"],
     ];
+    if (pattern.byHead > Atlas.HEADS) {
+      const missing = `${Atlas.HEADS} to ${pattern.byHead - 1}`;
+      facts.unshift(["not counted", `heads ${missing}: this page counts the first ${Atlas.HEADS}`]);
+    }
     if (view.differsByHead) {
       facts.unshift(["heads", `the drawing shows one head; these numbers are means over heads ${heads}, which differ`]);
     }

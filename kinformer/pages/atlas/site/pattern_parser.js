@@ -247,8 +247,8 @@
   // The end of a message about an unknown name: the nearest name, or all names.
   function suggestName(name) {
     const names = Object.keys(Atlas.PATTERNS).sort();
-    const synonym = (Atlas.SYNONYMS || {})[name];
-    if (synonym) return `; use '${synonym}' instead`;
+    const words = window.ATLAS ? ATLAS.words : {};
+    if (Object.hasOwn(words, name) && isKnown(words[name])) return `; use '${words[name]}' instead`;
     const distances = names.map((other) => [editDistance(name.toLowerCase(), other.toLowerCase()), other]);
     const [distance, nearest] = distances.reduce((best, entry) => (entry[0] < best[0] ? entry : best));
     // half of the letters wrong: no name is meant

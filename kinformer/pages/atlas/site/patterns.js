@@ -122,7 +122,7 @@
     checks.atLeast(`${name}.of`, of, 1);
     checks.atLeast(`${name}.turn`, turn, 0);
     refuseUnless(turn < of, `${name}.turn=${turn}: give a number below ${name}.of=${of}`);
-    return costing((q, h, row) => row.fill(h % of === turn ? 1 : 0), 1, true);
+    return costing((q, h, row) => row.fill(h % of === turn ? 1 : 0), 1, of);
   }
 
   function makePieces({ n, ...pieces }, name) {
