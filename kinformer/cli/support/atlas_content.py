@@ -8,7 +8,7 @@ from kinformer.cli.support.topics import TOPICS
 from kinformer.core.did_you_mean import list_synonyms
 from kinformer.core.discover import part_files, part_names
 from kinformer.lab.advise.member_costs import member_costs
-from kinformer.pages.atlas.claim_report import read_reports
+from kinformer.lab.claims.support.claim_report import read_reports
 from kinformer.pages.atlas.write_atlas import AtlasContent
 
 

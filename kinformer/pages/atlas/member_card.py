@@ -13,8 +13,8 @@ from kinformer.core.quote import shorten
 from kinformer.lab.advise.estimates import quality, table
 from kinformer.lab.advise.member_costs import LENGTHS, member_costs
 from kinformer.lab.byte_units import size
+from kinformer.lab.claims.support.claim_report import ClaimReport
 from kinformer.lab.member_choice import parse_member
-from kinformer.pages.atlas.claim_report import ClaimReport
 from kinformer.pages.atlas.cost_symbols import explain_symbols
 from kinformer.pages.atlas.lineage import children_of, descendants_of, lineage
 from kinformer.pages.order_of_cost import formula

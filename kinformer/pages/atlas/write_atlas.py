@@ -9,7 +9,7 @@ from typing import Any
 
 from kinformer.checkpoint.atomic_files import write
 from kinformer.lab.advise.member_costs import LENGTHS, member_costs
-from kinformer.pages.atlas.claim_report import ClaimReport
+from kinformer.lab.claims.support.claim_report import ClaimReport
 from kinformer.pages.atlas.idea_pages import IdeaPage, idea_articles
 from kinformer.pages.atlas.lineage import lineage
 from kinformer.pages.atlas.lineage_map import lineage_list, lineage_svg

@@ -4,13 +4,11 @@ import ast
 import inspect
 import math
 from collections import deque
-from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 
-from kinformer.cli import __main__ as command
 from kinformer.core.discover import modules
 from kinformer.lab.claims import (
     agent_memory,
@@ -49,7 +47,7 @@ from kinformer.lab.claims.support.half_easy import TextLosses
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.cost.cost import cost
 from kinformer.lab.data.support.split_tokens import SplitTokens
-from kinformer.lab.plot import Plot, PlotLine, slope
+from kinformer.lab.plot import slope
 from kinformer.members.average_attention import average_attention
 from kinformer.members.bert import bert
 from kinformer.members.gpt import gpt
@@ -424,16 +422,6 @@ def test_claims_say_at_which_rate_they_train() -> None:
                 assert "lr" in {inputs.arg for inputs in call.keywords}, f"{name}, line {call.lineno}: give lr="
 
 
-def toy(seeds: Any) -> Claim:
-    return Claim(
-        "one is one",
-        "arithmetic",
-        (Measure("one", (1.0,) * len(seeds), "least", 1, no_effect=0),),
-        {"two": "2"},
-        (Plot("a toy", lines=[PlotLine((0, 1), (1, 2))]),),
-    )
-
-
 def parts(first: int) -> SplitTokens:
     return SplitTokens(torch.full((9,), first, dtype=torch.uint8))
 
@@ -473,17 +461,3 @@ def test_spalm_and_knn_lm_are_measured_as_they_are(monkeypatch: Any) -> None:
     model = knn_lm_datastore.train_byte_model(0, texts[IN_DOMAIN][0], 1)
     swept = knn_lm_datastore.sweep_datastore(model, texts[IN_DOMAIN], 300, 100)
     assert all(swept.tuned_bits(k) < swept.test.own for k in knn_lm_datastore.KS)
-
-
-def test_the_command(tmp_path: Any, capsys: Any, monkeypatch: Any) -> None:
-    module = ModuleType("toy", "A toy.")
-    module.claim = toy  # type: ignore[attr-defined]
-    monkeypatch.setattr("kinformer.cli.support.static_source.part_files", lambda kind: {})
-    monkeypatch.setattr("kinformer.cli.support.static_source.load_plugins", lambda kind, own: {"toy": module})
-    monkeypatch.setattr("kinformer.cli.claim.modules", lambda kind: {"toy": module})
-    assert command.run(["claim"]) == 0 and "toy" in capsys.readouterr().out
-    assert command.run(["claim", "toy", "--out", str(tmp_path / "here")]) == 0
-    answer = capsys.readouterr().out
-    assert "one is one" in answer and "holds" in answer and "wanted at least 1" in answer and "two: 2" in answer
-    assert (tmp_path / "here" / "toy.png").stat().st_size and "holds" in (tmp_path / "here" / "toy.txt").read_text()
-    assert command.run(["claim", "toi"]) == 2 and "toy" in capsys.readouterr().err

@@ -7,20 +7,15 @@ from typing import Any
 import pytest
 
 from kinformer.cli.support.atlas_content import atlas_content
+from kinformer.lab.claims.support.claim_report import ClaimReport, write_report
 from kinformer.pages.atlas import member_card
 from kinformer.pages.atlas.member_card import draw_member
 from kinformer.pages.atlas.write_atlas import PAGE, write_atlas
 from tests.pages.atlas.browser import open_browser
 
-REPORT = """Random blocks shorten the paths
-Zaheer et al., 2020
-
-  holds          mean path: -1 ± 0.1, wanted below 0
-
-holds
-
-the picture is in claims/bigbird_paths.png
-"""
+REPORT = ClaimReport(
+    "bigbird_paths", "Random blocks shorten the paths", "Zaheer et al., 2020", "holds", (), {}, 1.0, None, "a test"
+)
 DRAWN = {"gpt", "longformer", "transformer_xl", "reformer", "lstm", "bloom", "linformer"}
 NOTHING = '<div class="drawing"></div>'
 
@@ -29,8 +24,8 @@ NOTHING = '<div class="drawing"></div>'
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("atlas")
     (root / "claims").mkdir()
-    (root / "claims" / "bigbird_paths.txt").write_text(REPORT, encoding="utf-8")
-    (root / "claims" / "blockbert_memory.txt").write_text("no report\n", encoding="utf-8")
+    write_report(REPORT, root / "claims")
+    (root / "claims" / "blockbert_memory.json").write_text("no report\n", encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:  # the drawings of all members take 20 s; tests/cli has them too
         patch.setattr(member_card, "draw_member", lambda name: draw_member(name) if name in DRAWN else NOTHING)
         write_atlas(atlas_content(root / "claims"), root / "site")

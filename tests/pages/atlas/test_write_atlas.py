@@ -1,6 +1,7 @@
 """The atlas holds a card for every member with equal facts, loads nothing from elsewhere, and answers questions."""
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,13 @@ import pytest
 from kinformer.cli.support.catalogue import member_facts
 from kinformer.core.discover import members
 from kinformer.lab.advise.member_costs import member_costs
-from kinformer.pages.atlas.claim_report import read_reports
+from kinformer.lab.claims.support.claim_report import read_reports, write_report
 from kinformer.pages.atlas.lineage import lineage
 from kinformer.pages.atlas.member_card import write_count
 from kinformer.pages.atlas.write_atlas import EXAMPLES, PAGE, SCRIPTS, is_atlas
 from kinformer.pages.idea import all_ideas
 from kinformer.pages.order_of_cost import formula
-from tests.pages.atlas.conftest import DRAWN
+from tests.pages.atlas.conftest import DRAWN, REPORT
 
 FACTS = (
     *("reads", "order of cost", "FLOPs per token", "decoding state", "keys per query", "growth of the cost"),
@@ -143,13 +144,19 @@ def test_an_atlas_is_recognised(folder: Path, tmp_path: Path) -> None:
 
 
 def test_files_that_are_no_reports_are_left_out(tmp_path: Path) -> None:
-    (tmp_path / "latin.txt").write_bytes("Verhältnis\nholds\n".encode("latin-1"))
-    (tmp_path / "empty.txt").write_text("\nholds\n")
-    (tmp_path / "open.txt").write_text("a statement\n")
-    (tmp_path / "report.txt").write_text("Random blocks shorten the paths\nZaheer et al., 2020\n\nholds\n")
-    reports = read_reports(tmp_path, ["latin", "empty", "open", "report", "missing"])
-    assert list(reports) == ["latin", "report"]
-    assert reports["report"].statement == "Random blocks shorten the paths"
+    write_report(REPORT, tmp_path)
+    good = (tmp_path / "bigbird_paths.json").read_text()
+    for name, text in {
+        "latin": good.replace("Random", "Zuf\xe4llige"),
+        "other_name": good,
+        "verdict": good.replace("bigbird_paths", "verdict").replace("holds", "perhaps"),
+        "field": good.replace("bigbird_paths", "field").replace("seconds", "hours"),
+        "empty": "",
+        "list": "[]",
+    }.items():
+        (tmp_path / f"{name}.json").write_bytes(text.encode("latin-1"))
+    names = ["latin", "other_name", "verdict", "field", "empty", "list", "bigbird_paths", "missing"]
+    assert read_reports(tmp_path, names) == {"bigbird_paths": replace(REPORT, measures=[])}
 
 
 def test_counts_are_written_with_three_digits() -> None:
