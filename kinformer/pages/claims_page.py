@@ -20,7 +20,7 @@ td:nth-child(2), td:nth-child(3), th { text-align: left } td:nth-child(3) { whit
 @media (prefers-color-scheme: dark) {
   .holds { color: #4cc46c } .does-not-hold { color: #ff7b72 } .not-resolved { color: #e3b341 }
 }
-article { margin: 2.5rem 0 } article img { width: 100%; max-width: 72rem; height: auto; background: #fff;
+article { margin: 2.5rem 0 } article img { max-width: 100%; height: auto; background: #fff;
   border-radius: .5rem } li { margin: .3rem 0 }
 """
 
