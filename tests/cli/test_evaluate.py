@@ -10,6 +10,7 @@ import torch
 
 from kinformer.checkpoint.checkpoint import save
 from kinformer.cli.__main__ import run
+from kinformer.cli.support.evaluation import is_same_data
 from kinformer.lab.data.support.split_tokens import SplitTokens
 from kinformer.lab.data.text import read
 from kinformer.lab.train.evaluate import evaluate
