@@ -12,8 +12,12 @@ from kinformer.lab.errors import FAILED, UserError, from_user
 def atlas(
     out: Annotated[Path, typer.Option(help="Folder for the atlas: new, empty, or an earlier atlas with --overwrite.")],
     claims: Annotated[
-        Path, typer.Option(help="Folder of reports that `kinformer claim` wrote; their results stand on the cards.")
-    ] = Path("claims"),
+        Path | None,
+        typer.Option(
+            help="Folder of reports that `kinformer claim` wrote, whose results stand on the cards; default: the "
+            "folder claims, if there is one."
+        ),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the atlas that --out already holds.")] = False,
 ) -> None:
     """Write a site of all members, with a map and a playground.
@@ -29,6 +33,8 @@ def atlas(
         kinformer atlas --out atlas --claims claims --overwrite
     """
     option_checks.refuse_file(out)
+    if claims is not None and not claims.is_dir():
+        raise UserError(f"--claims {claims} is not a folder. Give the folder --out of kinformer claim, or leave it out")
 
     # imported here, so that --help and early errors do not wait for torch
     from kinformer.cli.support.atlas_content import atlas_content
@@ -42,5 +48,5 @@ def atlas(
     elif out.is_dir() and any(out.iterdir()):
         raise UserError(f"{out} holds files that are no atlas. Give another --out: a new or an empty folder")
     with from_user(OSError, code=FAILED):
-        page = write_atlas(atlas_content(claims), out)
+        page = write_atlas(atlas_content(claims or Path("claims")), out)
     print(f"the atlas: {page}")

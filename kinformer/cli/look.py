@@ -13,10 +13,11 @@ from kinformer.cli.errors import print_warnings, refuse_no_folder
 from kinformer.cli.options import Datastore, Device, Json, Knn, Own, RunPrecision, count, flag
 from kinformer.cli.support import option_checks
 from kinformer.core.missing_path import missing_path
+from kinformer.lab.attention_weights.map_sizes import CELLS
 from kinformer.lab.errors import FAILED, UserError, from_user
 
 OWN_FILE = ".py:"  # in FILE.py:NAME
-CELLS, MOST = 128, 512
+MOST = 512  # rows of a map on a page
 SUFFIXES = (".html", ".htm")
 
 
@@ -57,7 +58,8 @@ def look(
     memory or a datastore show the keys that each token retrieved. A layer without a map is listed with the reason.
 
     The page is one file and needs no network. A model of another library reads the begin token of its tokenizer
-    first. With --json the numbers of each head are printed too. In Python, `kf.look(model, text)` returns the maps.
+    first. With --json the numbers of each head and the retrieved keys are printed too. In Python, `kf.look(model,
+    text)` returns the maps.
     """
     if (text is None) == (text_file is None):
         raise UserError("give one of --text TEXT and --text-file FILE")
@@ -194,21 +196,40 @@ def _title(target: str) -> str:
 
 def _record(target: str, out: Path, attention: Any) -> dict[str, Any]:
     """Return the numbers of a page for JSON, which has no NaN."""
+    from kinformer.lab.attention_weights.token_letters import token_letters
+
     heads = {
-        layer: {name: [_finite(x) for x in column.tolist()] for name, column in numbers._asdict().items()}
+        layer: {name: _finite(column.tolist()) for name, column in numbers._asdict().items()}
         for layer, numbers in attention.heads.items()
     }
     return {
         "model": target,
         "page": str(out),
-        "tokens": [token.decode(errors="replace") for token in attention.tokens],
-        "bits": None if attention.bits is None else [_finite(x) for x in attention.bits.tolist()],
+        "tokens": [str(text) for text in token_letters(attention.tokens)],
+        "bits": None if attention.bits is None else _finite(attention.bits.tolist()),
         "cell": attention.cell,
         "layers": heads,
         "unseen": attention.unseen,
         "depths": {name: depth.tolist() for name, depth in attention.depths.items()},
+        "retrieved": {name: _retrieved_record(keys) for name, keys in attention.retrieved.items()},
     }
 
 
-def _finite(number: float) -> float | None:
-    return number if math.isfinite(number) else None
+def _retrieved_record(keys: Any) -> dict[str, Any]:
+    """Return the best retrieved keys of each token as lists by head and token; a missing key has the place -1."""
+    from kinformer.lab.attention_weights.retrieved_keys import NAMED
+    from kinformer.lab.attention_weights.token_letters import token_letters
+
+    best = {name: getattr(keys, name) for name in ("places", "weights", "distances")}
+    return {
+        **{name: None if values is None else _finite(values[..., :NAMED].tolist()) for name, values in best.items()},
+        "share": None if keys.share is None else _finite(keys.share.tolist()),
+        "texts": {place: [str(part) for part in token_letters(text)] for place, text in keys.texts.items()},
+    }
+
+
+def _finite(numbers: Any) -> Any:
+    """Return numbers or lists of numbers, with None in place of NaN and infinity."""
+    if isinstance(numbers, list):
+        return [_finite(number) for number in numbers]
+    return numbers if math.isfinite(numbers) else None

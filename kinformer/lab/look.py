@@ -24,24 +24,24 @@ from kinformer.decoding.byte_tokenizer import tokenizer_of_model
 from kinformer.decoding.prompt_rows import prompt_rows
 from kinformer.lab.attention_weights.head_numbers import HeadNumbers
 from kinformer.lab.attention_weights.layer_attention import LayerAttention, layer_attention
+from kinformer.lab.attention_weights.map_sizes import CELLS, LONGEST, WHOLE
 from kinformer.lab.attention_weights.retrieved_keys import RetrievedKeys, keys_from_memory, recorded_lookups
+from kinformer.lab.attention_weights.token_letters import token_bytes
 from kinformer.lab.data.batches import device_of
 from kinformer.lab.train.attention_hooks import layers_that_read
 from kinformer.models.support.row_classifier import RowClassifier
 from kinformer.nn.attention import Attention
 
 T = TypeVar("T")
-LONGEST = 16384  # tokens of a text
-WHOLE = 2048  # tokens up to which a map has a cell for every pair by default
-CELLS = 128  # largest number of rows of a map of a longer text
 READS = ("text", "masked", "labelled")  # kinds of models that read one text
-DEPTHS = ("steps", "exit")  # last word of reports with the number of steps or layers that each token takes
+# unit and title of the number of steps or layers that each token takes, by the last word of the model's report
+DEPTHS = {"steps": ("steps", "number of steps"), "exit": ("layers", "number of layers")}
 
 
 class AttentionMaps(NamedTuple):
     """Attention maps of a model on one text, and the loss of each token; `look` returns it.
 
-    tokens: the bytes of each of the T tokens.
+    tokens: the bytes of each of the T tokens. A token may end within a letter of several bytes.
     maps: attention weights [H, T, T] by the name of the layer, from the bottom. Entry [h, i, j] is the weight of key j
         for query i in head h. A row sums to 1, or to 0 if its query reads no key. If `cell` is above 1, a map is
         [H, C, C]: an entry is the weight of a block of keys, as a mean over a block of queries.
@@ -117,14 +117,15 @@ def look(
     ids = list(tokenizer.encode(text)) if isinstance(text, str | bytes) else _ids(text, model)
     cell = _cell(len(ids), cells)
     tokens = torch.tensor([ids], device=device_of(model))
-    with recorded_lookups(model, tokenizer.decode) as lookups:
+    decode = partial(token_bytes, tokenizer)
+    with recorded_lookups(model, lambda ids: b"".join(decode(ids))) as lookups:
         (tokens, out), layers, unseen, memories = _read_layers(
             model, lambda: _read(model, tokens), {"": len(ids) + model.own}, cell, on_progress
         )
         retrieved = {**memories, **lookups(out.aux)}
     bits = _bits(out.y[0], tokens[0]) if model.predicts_next else None
     return AttentionMaps(
-        [tokenizer.decode([token]) for token in tokens[0].tolist()],
+        decode(tokens[0].tolist()),
         {name: layer.cells for name, layer in layers.items()},
         bits,
         unseen,

@@ -6,6 +6,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from kinformer.core.quote import quote
+from kinformer.lab.attention_weights.token_letters import token_letters
 from kinformer.lab.look import AttentionMaps
 from kinformer.pages.save_figure import save_figure
 
@@ -40,7 +41,7 @@ def save_attention_maps(seen: AttentionMaps, path: str | Path) -> None:
     size = heads * SIDE + 1, len(seen.maps) * SIDE + 1
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(len(seen.maps), heads, squeeze=False)
-    names = [_shown(token) for token in seen.tokens] if len(seen.tokens) <= NAMED else []
+    names = [_shown(str(text)) for text in token_letters(seen.tokens)] if len(seen.tokens) <= NAMED else []
     ticks = range(len(names))
     for row, (layer, attention) in zip(grid, seen.maps.items(), strict=True):
         for head, axes in enumerate(row):
@@ -56,7 +57,7 @@ def save_attention_maps(seen: AttentionMaps, path: str | Path) -> None:
         save_figure(figure, Path(path))
 
 
-def _shown(token: bytes) -> str:
-    """Return a token with visible spaces, in a few letters, without the dollar signs of a formula."""
-    text = token.decode(errors="replace").replace("\n", "⏎").replace(" ", "␣")[:LONGEST]
+def _shown(text: str) -> str:
+    """Return the text of a token with visible spaces, in a few letters, without the dollar signs of a formula."""
+    text = text.replace("\n", "⏎").replace(" ", "␣")[:LONGEST]
     return text.replace("$", r"\$")

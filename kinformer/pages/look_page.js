@@ -151,7 +151,7 @@
       pen.font = `${size}px ui-monospace, monospace`;
       pen.textBaseline = "middle";
       for (let n = 0; n < c; n++) {
-        const word = page.tokens[n].slice(0, 10), middle = (n + 0.5) * unit;
+        const word = [...page.tokens[n]].slice(0, 10).join(""), middle = (n + 0.5) * unit;
         pen.fillStyle = n === zoom.query ? mark : ink;
         pen.textAlign = "right";
         pen.fillText(word, left - 8, top + middle, left - 10);
@@ -245,9 +245,10 @@
     $("token").textContent = describeToken(n);
     showRetrieved();
   };
+  const letters = page.letters ?? page.tokens; // without the bytes of a letter before its last one
   const context = (source, place) => source.texts ? source.texts[place] : [
-    page.tokens.slice(Math.max(place - 12, 0), place).join(""), page.tokens[place],
-    page.tokens.slice(place + 1, place + 7).join("")];
+    letters.slice(Math.max(place - 12, 0), place).join(""), page.tokens[place],
+    letters.slice(place + 1, place + 7).join("")];
   const showRetrieved = () => {
     for (const [index, source] of page.retrieved.entries()) {
       const lines = source.keys[chosen].map(([head, place, weight, distance]) => {

@@ -1,14 +1,11 @@
 """The page of `kinformer look`: a text with the loss of each token, and the attention of each head."""
 
-import base64
 import json
 import math
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,32 +15,17 @@ from kinformer.core.checks import check_at_least
 from kinformer.core.quote import quote
 from kinformer.lab.attention_weights.head_groups import MOST, HeadGroup, head_groups
 from kinformer.lab.attention_weights.head_numbers import SINKS
-from kinformer.lab.attention_weights.retrieved_keys import RetrievedKeys
+from kinformer.lab.attention_weights.map_sizes import CELLS
+from kinformer.lab.attention_weights.retrieved_keys import NAMED, RetrievedKeys
 from kinformer.lab.attention_weights.sum_blocks import sum_blocks
-from kinformer.lab.look import AttentionMaps
+from kinformer.lab.attention_weights.token_letters import token_letters
+from kinformer.lab.look import DEPTHS, AttentionMaps
 from kinformer.pages.html_page import html_page
+from kinformer.pages.look_page_data import EMPTY, TokenTint, head_numbers, json_numbers, page_data, tokens_of
 from kinformer.pages.pictures.support.attention_calls import join_names, place_of
 
-CELLS = 128  # largest number of rows of a map on a page
-BEST = 5  # retrieved keys of a head that the page lists for a token
 STRONGEST = 0.95  # share of the tokens with a loss below the darkest colour
-EMPTY = "∅"  # a token without text, such as a begin token
-UNITS = {"steps": ("steps", "number of steps"), "exit": ("layers", "number of layers")}
-
-
-class TokenTint(NamedTuple):
-    """A number of each token that the page can show as the colour of the text.
-
-    title: name of the number.
-    unit: its unit.
-    values: the numbers; None for a token without one.
-    top: number that gets the strongest colour.
-    """
-
-    title: str
-    unit: str
-    values: list[float | None]
-    top: float
+DASH = "–"  # a number that does not exist, such as the distance of a head without keys
 
 
 def save_look_page(
@@ -52,14 +34,15 @@ def save_look_page(
     """Write a page that shows what a model attends to, and the loss of each token.
 
     Choose it to search many heads by hand: every map can be enlarged, and the page gives the tokens and the weight of
-    each cell. `save_attention_maps` writes a picture for a document. The page is one file and needs no network.
+    each cell. `save_attention_maps` writes a picture for a document. The page is one file and needs no network. An
+    existing file is replaced, as `torch.save` does.
 
         kf.save_look_page(kf.look(model, "def main():"), "look.html")
 
     result: the attention maps, as `look` returns them.
     path: the file to write.
     title: title of the page.
-    cells: largest number of rows of a map on the page. Larger maps of single tokens are summed to maps of blocks.
+    cells: largest number of rows of a map on the page. Larger maps are summed to maps of blocks of tokens.
 
     Errors: OSError if the file cannot be written.
     """
@@ -69,10 +52,21 @@ def save_look_page(
             "save_look_page(kf.look(model, text), path)"
         )
     check_at_least("cells", cells, 1)
-    if result.cell == 1 and len(result.tokens) > cells:
-        size = -(-len(result.tokens) // cells)
-        result = result._replace(maps={name: sum_blocks(maps, size) for name, maps in result.maps.items()}, cell=size)
-    write(Path(path), look_page(result, title))
+    write(Path(path), look_page(_sum_maps(result, cells), title))
+
+
+def _sum_maps(result: AttentionMaps, cells: int) -> AttentionMaps:
+    """Return maps of at most `cells` rows, with blocks of more tokens if necessary."""
+    side = max((attention.shape[1] for attention in result.maps.values()), default=0)
+    times = -(-side // cells)
+    if times <= 1:
+        return result
+    maps = {}
+    for name, attention in result.maps.items():
+        queries = torch.full(attention.shape[1:2], float(result.cell))
+        queries[-1] -= len(queries) * result.cell - tokens_of(result, attention)  # the last block may be shorter
+        maps[name] = sum_blocks(attention, times, queries)
+    return result._replace(maps=maps, cell=times * result.cell)
 
 
 def look_page(result: AttentionMaps, title: str) -> bytes:
@@ -85,9 +79,10 @@ def look_page(result: AttentionMaps, title: str) -> bytes:
     groups = head_groups(_largest_set(result.maps), len(result.tokens), result.cell)
     tints, names = list(_tints(result)), layer_names(result)
     body = "".join(_body(result, groups, tints, names))
-    data = json.dumps(_data(result, tints, names), ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    data = page_data(result, tints, names)
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     script = here.with_suffix(".js").read_text("utf-8")
-    scripts = f'<script type="application/json" id="look">{data}</script>\n<script>{script}</script>\n'
+    scripts = f'<script type="application/json" id="look">{text}</script>\n<script>{script}</script>\n'
     return html_page(title, body + scripts, here.with_suffix(".css").read_text("utf-8"))
 
 
@@ -114,69 +109,11 @@ def _tints(result: AttentionMaps) -> Iterator[TokenTint]:
     if result.bits is not None:
         real = result.bits[result.bits.isfinite()]
         top = float(real.quantile(STRONGEST)) if len(real) else 1.0
-        yield TokenTint("loss", "bits", _numbers(result.bits), max(top, 1.0))
+        yield TokenTint("loss", "bits", json_numbers(result.bits), max(top, 1.0))
     for name, depth in result.depths.items():
-        unit, title = UNITS[name.rpartition(".")[2]]
+        unit, title = DEPTHS[name.rpartition(".")[2]]
         place = "" if len(result.depths) == 1 else f" ({name})"
-        yield TokenTint(title + place, unit, _numbers(depth), max(float(depth.max()), 1.0))
-
-
-def _numbers(values: Tensor, digits: int = 4) -> list[float | None]:
-    """Return numbers for JSON, which has no NaN and no infinity."""
-    return [round(value, digits) if math.isfinite(value) else None for value in values.tolist()]
-
-
-# The data of the script -----------------------------------------------------------------------------------------------
-
-
-def _data(result: AttentionMaps, tints: Sequence[TokenTint], names: Mapping[str, str]) -> dict[str, Any]:
-    return {
-        "tokens": [_visible(token) for token in result.tokens],
-        "tints": [tint._asdict() for tint in tints],
-        "layers": [_layer(result, name, attention, names[name]) for name, attention in result.maps.items()],
-        "retrieved": [_retrieved(keys) for keys in result.retrieved.values()],
-    }
-
-
-def _visible(token: bytes) -> str:
-    """Return a text with visible line breaks and spaces."""
-    return token.decode(errors="replace").replace("\n", "⏎").replace("\t", "⇥").replace(" ", "␣") or EMPTY
-
-
-def _layer(result: AttentionMaps, name: str, attention: Tensor, short: str) -> dict[str, Any]:
-    numbers, side = result.heads[name], attention.shape[1]
-    # the square root keeps small weights apart: 255 steps, and an error of at most 0.004
-    codes = (255 * attention.clamp(0, 1).sqrt()).round().to(torch.uint8)
-    return {
-        "name": short,
-        "heads": len(attention),
-        "n": len(result.tokens) if -(-len(result.tokens) // result.cell) == side else side * result.cell,
-        "c": side,
-        "cell": result.cell,
-        "map": base64.b64encode(zlib.compress(codes.numpy().tobytes(), 9)).decode(),
-        "distance": _numbers(numbers.distance),
-        "entropy": _numbers(numbers.entropy),
-        "first": _numbers(numbers.first_token),
-    }
-
-
-def _retrieved(keys: RetrievedKeys) -> dict[str, Any]:
-    """Return the best keys of each token as lists of head, place, weight and distance."""
-    heads, count, k = keys.places.shape
-    rows: list[list[list[float | None]]] = [[] for _ in range(count)]
-    none = torch.full((heads, count, k), math.nan)
-    tensors = (keys.places, *(none if part is None else part for part in (keys.weights, keys.distances)))
-    for head in range(heads):
-        lists = [column[head, :, :BEST].tolist() for column in tensors]
-        for token, (places, weights, distances) in enumerate(zip(*lists, strict=True)):
-            for place, weight, distance in zip(places, weights, distances, strict=True):
-                if place >= 0:
-                    numbers = [None if math.isnan(x) else round(x, 4) for x in (weight, distance)]
-                    rows[token].append([head, place, *numbers])
-    texts = {place: [_visible(part) for part in text] for place, text in keys.texts.items()}
-    is_memory = keys.distances is None
-    columns = [keys.weights is not None, not is_memory]
-    return {"heads": heads, "keys": rows, "texts": None if is_memory else texts, "columns": columns}
+        yield TokenTint(title + place, unit, json_numbers(depth), max(float(depth.max()), 1.0))
 
 
 # The parts of the page ------------------------------------------------------------------------------------------------
@@ -188,7 +125,9 @@ def _body(
     yield from _text(result, tints)
     if result.maps:
         yield from _grid(result)
+    if result.heads:
         yield from _table(result, groups, names)
+    if result.maps:
         yield from _groups(result, groups, names)
     for number, (name, keys) in enumerate(result.retrieved.items()):
         yield from _retrieval(number, names.get(name, place_of(name)), keys)
@@ -230,17 +169,20 @@ def _text(result: AttentionMaps, tints: Sequence[TokenTint]) -> Iterator[str]:
             for place, tint in enumerate(tints)
         )
         yield f'<p class="controls"><label>Colour of the text: <select id="tint">{options}</select></label></p>\n'
-    empty = f" {EMPTY} is a token without text, such as a begin token." if b"" in result.tokens else ""
+    texts = token_letters(result.tokens)
+    notes = f" {EMPTY} is a token without text, such as a begin token." if b"" in result.tokens else ""
+    if cut := next((text.cut for text in texts if text.cut), None):
+        notes += f" A letter of several bytes belongs to the token with its last byte; {escape(cut)} is a byte before."
     yield (
-        f'<p class="soft">A click or the arrow keys choose a token. Its numbers stand below the text.{empty}</p>\n'
+        f'<p class="soft">A click or the arrow keys choose a token. Its numbers stand below the text.{notes}</p>\n'
         '<div id="tokens" class="tokens" tabindex="0" role="group" aria-label="The text; arrow keys choose a token">'
     )
-    for place, token in enumerate(result.tokens):
+    for place, text in enumerate(texts):
         value = tints[0].values[place] if tints else None
         strength = 0.0 if value is None else 0.85 * min(max(value / tints[0].top, 0.0), 1.0)
-        letters = escape(token.decode(errors="replace")).replace("\n", "⏎\n") or EMPTY
+        letters = escape(text.letters).replace("\n", "⏎\n") + (f"<small>{text.cut}</small>" if text.cut else "")
         space = "" if result.bits is not None or result.depths or b"".join(result.tokens).strip(b"0123456789-") else " "
-        yield f'<span style="--t:{strength:.2f}">{letters}</span>{space}'
+        yield f'<span style="--t:{strength:.2f}">{letters or EMPTY}</span>{space}'
     yield '</div>\n<p id="token" aria-live="polite"></p>\n'
 
 
@@ -286,9 +228,9 @@ def _table(result: AttentionMaps, groups: Sequence[HeadGroup], names: Mapping[st
             cells = (
                 (place, escape(names[layer])),
                 (head, str(head)),
-                (distance, f"{distance:,.1f}"),
-                (entropy, f"{entropy:.2f}"),
-                *((share, "–" if math.isnan(share) else f"{share:.0%}") for share in first),
+                (distance, _written(distance, ",.1f")),
+                (entropy, _written(entropy, ".2f")),
+                *((share, _written(share, ".0%")) for share in first),
                 (number or math.inf, str(number) if number else ""),
             )
             columns = "".join(
@@ -297,6 +239,10 @@ def _table(result: AttentionMaps, groups: Sequence[HeadGroup], names: Mapping[st
             )
             yield f"<tr>{columns}</tr>\n"
     yield "</tbody></table></div>\n"
+
+
+def _written(number: float, form: str) -> str:
+    return format(number, form) if math.isfinite(number) else DASH
 
 
 def _groups(result: AttentionMaps, groups: Sequence[HeadGroup], names: Mapping[str, str]) -> Iterator[str]:
@@ -319,12 +265,12 @@ def _groups(result: AttentionMaps, groups: Sequence[HeadGroup], names: Mapping[s
             f"{escape(names[layer])} head{'s' if len(heads) > 1 else ''} {', '.join(heads)}"
             for layer, heads in by_layer.items()
         )
-        numbers = [[float(column[head]) for column in result.heads[layer][:3]] for layer, head in group.heads]
+        numbers = [[float(column[head]) for column in head_numbers(result, layer)[:3]] for layer, head in group.heads]
         distance, entropy, first = (sum(column) / len(column) for column in zip(*numbers, strict=True))
         yield (
             f"<li><b>{len(group.heads)} heads</b>, which differ by at most {group.difference:.1%}: {heads}. "
-            f'<span class="soft">On average: distance {distance:.1f} tokens, entropy {entropy:.2f} bits, {first:.0%} '
-            "on the first token.</span></li>\n"
+            f'<span class="soft">On average: distance {_written(distance, ".1f")} tokens, entropy '
+            f"{_written(entropy, '.2f')} bits, {_written(first, '.0%')} on the first token.</span></li>\n"
         )
     yield "</ol>\n"
 
@@ -335,7 +281,7 @@ def _retrieval(number: int, name: str, keys: RetrievedKeys) -> Iterator[str]:
     source = "its memory of the text" if is_memory else "a datastore"
     parts = [
         f"For each token, {name or 'the model'} retrieves up to {k:,} keys from {source}.",
-        f"The table has the best {min(k, BEST)}{' of each head' if heads > 1 else ''} for the token that is chosen in "
+        f"The table has the best {min(k, NAMED)}{' of each head' if heads > 1 else ''} for the token that is chosen in "
         "the text above.",
     ]
     columns = ["head and token" if is_memory else "entry"]

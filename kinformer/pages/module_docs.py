@@ -1,4 +1,4 @@
-"""Public classes and functions of a module, and their first sentences, for `kinformer show`."""
+"""Public classes and functions of a module, and their first sentences, for pages."""
 
 import inspect
 import re

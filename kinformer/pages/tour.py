@@ -19,6 +19,7 @@ from kinformer.core.discover import modules
 from kinformer.core.example import Example
 from kinformer.core.pattern import And, Or, Pattern, pair_mask
 from kinformer.core.pattern_parser import parse
+from kinformer.lab.attention_weights.token_letters import token_letters
 from kinformer.lab.look import AttentionMaps
 from kinformer.lab.plot import Plot, PlotLine
 from kinformer.lab.tour.attention_times import ATTENTION, AttentionTime
@@ -257,8 +258,8 @@ def _shaded(maps: AttentionMaps) -> str:
     assert maps.bits is not None
     red, green, blue = (round(255 * part) for part in to_rgb(COLOURS[1]))
     spans = []
-    for token, bits in zip(maps.tokens, maps.bits.tolist(), strict=True):
-        letter = escape(token.decode("utf-8", "replace"))
+    for text, bits in zip(token_letters(maps.tokens), maps.bits.tolist(), strict=True):
+        letter = escape(str(text))
         if bits != bits:  # the first token has no loss
             spans.append(letter)
             continue

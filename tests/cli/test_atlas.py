@@ -30,6 +30,12 @@ def test_an_earlier_atlas_is_only_replaced_with_overwrite(tmp_path: Path, capsys
     assert "--overwrite" in refusal(capsys, "--out", str(tmp_path))
 
 
+def test_a_missing_folder_of_claims_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing = tmp_path / "typo"
+    assert f"{missing} is not a folder" in refusal(capsys, "--out", str(tmp_path / "new"), "--claims", str(missing))
+    assert not (tmp_path / "new").exists()
+
+
 def test_out_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--out" in refusal(capsys)
 

@@ -106,6 +106,20 @@ def test_layers_without_a_map_are_counted(tmp_path: Path, capsys: pytest.Capture
     assert reason in page.read_text("utf-8").replace("Layer", "layer")
 
 
+def test_json_has_the_retrieved_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, page = folder(tmp_path / "run", "memorizing_transformer", segment=4, memory=8, k=3), tmp_path / "page.html"
+    assert run(["look", out, "--text", TEXT + " é", "--out", str(page), "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    seen = kf.look(load(out), TEXT + " é")
+    ((name, keys),) = seen.retrieved.items()
+    written = record["retrieved"][name]
+    assert keys.weights is not None and bool((keys.places >= 0).any())
+    assert written["places"] == keys.places.tolist() and written["distances"] is None and written["texts"] == {}
+    assert torch.tensor(written["weights"]).allclose(keys.weights, atol=1e-5)
+    assert keys.share is not None and torch.tensor(written["share"]).allclose(keys.share, atol=1e-5)
+    assert record["tokens"][-3:] == [" ", r"\xc3", "é"]
+
+
 def test_models_in_a_file_of_the_user(tmp_path: Path, own: str, capsys: pytest.CaptureFixture[str]) -> None:
     for name, line in {"tiny": "bits per token; maps of 2 of 2", "Own": "16 tokens; maps of 1 of 1"}.items():
         page = tmp_path / f"{name}.html"

@@ -18,7 +18,7 @@ from kinformer.pages.idea import all_ideas
 from kinformer.pages.site.command_pages import page_of_command
 from kinformer.pages.site.idea_pages import page_of_idea
 from kinformer.pages.site.kind_pages import FILES, PARTS, page_of_kind, page_of_member, place_of_file, places_of_names
-from kinformer.pages.site.markdown import FENCE, SitePlace, anchors
+from kinformer.pages.site.markdown import FENCE, SitePlace, anchor, anchors
 from kinformer.pages.site.topic_pages import PAPERS
 from kinformer.pages.site.topic_pages import TOPICS as TOPIC_PAGE
 
@@ -78,9 +78,7 @@ def every_command(command: Any) -> Iterator[Any]:
 
 
 def test_topics_papers_and_ideas_are_there(pages: dict[str, str]) -> None:
-    assert {name.lower() for name in TOPICS} <= {slug.replace("-", " ") for slug in anchors(pages[TOPIC_PAGE])} | {
-        name.lower() for name in TOPICS if "-" in name
-    }
+    assert {anchor(name) for name in TOPICS} <= set(anchors(pages[TOPIC_PAGE]))
     papers = list_papers()
     assert all(f"{entry.citation.url})" in pages[PAPERS] for entry in papers if entry.citation.url)
     assert len(papers) > 80

@@ -7,12 +7,22 @@ import re
 import pytest
 
 from kinformer.core.discover import part_files
+from kinformer.core.pattern_parser import parse
 from kinformer.pages.eight_tokens import ANGLES, TOKENS
 from kinformer.pages.idea import FOLDER, LENGTHS, all_ideas, find_idea, ideas_of, load_idea
 
 FENCE = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:,\d{3})*(?:\.\d+)?")
 MOST_WORDS = 800
+PATTERNS = {  # the pattern that the cost of an idea counts, with the numbers that its page states
+    "atomic_patterns": "Band(64)",
+    "sinks": "Causal() & (Band(251) | Tokens(4))",
+    "longformer": "Band(256) | Tokens(1)",
+    "multi_scale": "Band(3)",
+    "image_transformer": "Image1D(256, 256)",
+    "transformer_xl": "Causal() & Segment(64, 64)",
+    "blockwise": "Blockwise((1, 0), 512)",
+}
 NAMES = sorted(path.stem for path in FOLDER.glob("*.md"))
 
 
@@ -111,3 +121,10 @@ def test_a_file_in_another_form_is_refused(tmp_path) -> None:
 
 def _numbers(text: str) -> list[float]:
     return [float(number.replace(",", "")) for number in NUMBER.findall(text)]
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_the_cost_of_an_idea_is_the_longest_row_of_its_pattern(name: str) -> None:
+    costs = {length: mechanism for length, mechanism, _ in all_ideas()[name].cost.values()}
+    longest = parse(PATTERNS[name]).matrix(LENGTHS[1])[1:].sum(1).max()  # the first token of some is global
+    assert int(longest) == costs[LENGTHS[1]]

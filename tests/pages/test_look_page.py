@@ -102,6 +102,58 @@ def test_reasons_groups_and_depths_are_on_the_page(tmp_path: Path) -> None:
     assert "∅ is a token without text" in text and data_of(tmp_path / "look.html")["tokens"][2] == "∅"
 
 
+def test_letters_of_several_bytes_are_readable(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    seen = kf.look(kf.gpt(d=16, depth=1, heads=2), "é ☃\n")
+    kf.save_look_page(seen, tmp_path / "look.html")
+    data, text = data_of(tmp_path / "look.html"), (tmp_path / "look.html").read_text("utf-8")
+    assert data["tokens"] == [r"\xc3", "é", "␣", r"\xe2", r"\x98", "☃", "⏎"]
+    assert data["letters"] == ["", "é", "␣", "", "", "☃", "⏎"]
+    assert "\ufffd" not in text and r"<small>\xe2</small></span>" in text and ">☃</span>" in text
+    assert r"A letter of several bytes belongs to the token with its last byte; \xc3 is a byte before." in text
+    kf.save_look_page(kf.look(kf.gpt(d=16, depth=1, heads=2), "e x"), tmp_path / "plain.html")
+    assert data_of(tmp_path / "plain.html")["letters"] is None
+
+
+def test_heads_without_keys_have_dashes(tmp_path: Path) -> None:
+    maps = {"body.layers.0.layers.0": torch.stack([torch.zeros(4, 4), torch.eye(4), torch.zeros(4, 4)])}
+    zero, missing = torch.zeros(3), torch.tensor([math.nan, 0.0, math.nan])
+    numbers = {"body.layers.0.layers.0": HeadNumbers(missing, missing, missing, zero)}
+    seen = AttentionMaps([b"a", b"b", b"c", b"d"], maps, None, {}, numbers)
+    kf.save_look_page(seen, tmp_path / "look.html")
+    text = (tmp_path / "look.html").read_text("utf-8")
+    assert text.count("–</td>") == 2 * 3 and "There is no such group." in text
+    assert not re.search(r"\bnan\b", text, re.IGNORECASE)
+    (layer,) = data_of(tmp_path / "look.html")["layers"]
+    assert layer["distance"] == [None, 0.0, None]
+
+
+def test_maps_without_numbers_of_heads_have_a_page(tmp_path: Path) -> None:
+    maps = {"x": torch.eye(4).repeat(2, 1, 1)}
+    kf.save_look_page(AttentionMaps([b"a", b"b", b"c", b"d"], maps, None, {}), tmp_path / "look.html")
+    text = (tmp_path / "look.html").read_text("utf-8")
+    assert "<b>2 heads</b>" in text and "distance – tokens, entropy – bits, – on the first token" in text
+    assert "Numbers of each head</h2>" not in text
+    assert data_of(tmp_path / "look.html")["layers"][0]["entropy"] == [None, None]
+
+
+def test_blocks_are_summed_to_larger_blocks(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, text = kf.gpt(d=16, depth=1, heads=2, length=300), bytes(range(47)) * 6  # 282 tokens
+    blocks, (whole,) = kf.look(model, text, cells=57), kf.look(model, text).maps.values()
+    assert blocks.cell == 5
+    kf.save_look_page(blocks, tmp_path / "look.html", cells=20)
+    (layer,) = data_of(tmp_path / "look.html")["layers"]
+    assert (layer["cell"], layer["n"], layer["c"]) == (15, 282, 19)
+    padded = numpy.zeros((2, 285, 285))
+    padded[:, :282, :282] = whole.numpy()
+    sums = padded.reshape(2, 19, 15, 19, 15).sum((2, 4))
+    counts = numpy.array([15] * 18 + [12])  # queries of each block
+    assert numpy.abs(weights_of(layer) - sums / counts[:, None]).max() <= 0.004
+    kf.save_look_page(blocks, tmp_path / "same.html", cells=57)
+    assert data_of(tmp_path / "same.html")["layers"][0]["cell"] == 5
+
+
 def test_a_model_without_attention_has_a_page(tmp_path: Path) -> None:
     kf.save_look_page(kf.look(kf.lstm(d=8, depth=1), "abc"), tmp_path / "look.html")
     assert "The model has no attention layer, so there is no map." in (tmp_path / "look.html").read_text("utf-8")

@@ -3,12 +3,11 @@
 from pathlib import Path
 
 from kinformer.cli.support.catalogue import list_entries, with_member_facts
-from kinformer.cli.support.topic_list import EXAMPLES
+from kinformer.cli.support.topic_list import data_to_train
 from kinformer.cli.support.topics import TOPICS
 from kinformer.core.did_you_mean import list_synonyms
 from kinformer.core.discover import part_files, part_names
 from kinformer.lab.advise.member_costs import member_costs
-from kinformer.lab.data.support.data_readers import form_of
 from kinformer.pages.atlas.claim_report import read_reports
 from kinformer.pages.atlas.write_atlas import AtlasContent
 
@@ -42,7 +41,5 @@ def training_command(name: str) -> str:
 
     name: name of the member.
     """
-    reads = member_costs()["members"][name]["reads"]
-    form = "text=stdlib" if reads in ("text", "masked") else form_of(reads)
-    data = EXAMPLES.get(form.partition("=")[0], form)
+    data = data_to_train(member_costs()["members"][name]["reads"])
     return f"kinformer train {name} --data {data} --minutes 1 --out runs/{name}"

@@ -11,12 +11,11 @@ from typing import Any
 from rich.console import Console
 
 from kinformer.cli.support.page import Page, Topic, is_member
-from kinformer.cli.support.topic_list import EXAMPLES, NARROW, training_command, width_of
+from kinformer.cli.support.topic_list import NARROW, command_with_data, data_to_train, width_of
 from kinformer.cli.support.topics import topics_of
 from kinformer.cli.support.typed_parts import patterns_in_expression
 from kinformer.core.conversion import Conversion
 from kinformer.core.discover import part_names
-from kinformer.lab.data.support.data_readers import form_of
 from kinformer.pages.docstrings import Doc, arguments, doc, heading
 from kinformer.pages.module_docs import public_methods, sentence
 
@@ -175,7 +174,7 @@ def _commands(page: Page) -> Iterator[str]:
             line = TRIALS[kind].format(name=name, data=data, folder=folder)
             yield f"\n  kinformer {line}"
     if page.form:
-        yield f"\n  {training_command(page.form.partition('=')[0])}"
+        yield f"\n  {command_with_data(page.form.partition('=')[0])}"
         return
     home = getattr(page.main[0][1], "__module__", "") if page.main and not page.public and not is_own_file else ""
     if page.public:
@@ -191,9 +190,7 @@ def _commands(page: Page) -> Iterator[str]:
 
 def _data(page: Page) -> str:
     """The --data value of a command that trains the member of a page."""
-    reads = getattr(page.examples[0](), "reads", "text") if page.examples else "text"
-    form = "text=stdlib" if reads in ("text", "masked") else form_of(reads)
-    return EXAMPLES.get(form.partition("=")[0], form)
+    return data_to_train(getattr(page.examples[0](), "reads", "text") if page.examples else "text")
 
 
 def _example_source(make: Any) -> str:

@@ -109,12 +109,12 @@ def print_kinds_of_data(console: Console) -> None:
         _row(form, text, size, console)
     console.print("\ntry:")
     for kind in forms:
-        if command := training_command(kind):
+        if command := command_with_data(kind):
             console.print(f"  {command}")
     console.print("\n`kinformer show data/text` explains the options of a kind; text=stdlib works on every machine.")
 
 
-def training_command(kind: str) -> str:
+def command_with_data(kind: str) -> str:
     """Return a command that trains with a kind of data; "" for a kind of a plugin.
 
     kind: the kind, such as "text".
@@ -124,6 +124,17 @@ def training_command(kind: str) -> str:
     place = EXAMPLES.get(kind) or kinds_of_data()[kind]
     folder = "recall" if kind == "task" else MEMBERS[kind]
     return f"kinformer train {MEMBERS[kind]} --data {place} --minutes 1 --out runs/{folder}"
+
+
+def data_to_train(reads: str) -> str:
+    """Return the --data value of a command that trains a model, such as "text=stdlib".
+
+    reads: kind of data that the model reads.
+    """
+    from kinformer.lab.data.support.data_readers import form_of
+
+    form = "text=stdlib" if reads in ("text", "masked") else form_of(reads)
+    return EXAMPLES.get(form.partition("=")[0], form)
 
 
 def kinds_of_data() -> dict[str, str]:

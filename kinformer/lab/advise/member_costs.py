@@ -3,7 +3,6 @@
 import json
 import math
 import time
-from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import cache, partial
@@ -14,8 +13,10 @@ import numpy
 import torch
 from torch import Tensor
 
+from kinformer.core.eval_mode import evaluating
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.key_value_mechanism import KeyValueMechanism
+from kinformer.core.layer import State
 from kinformer.core.mechanism import NoState
 from kinformer.core.model import Model
 from kinformer.core.pattern import Pattern, pair_mask
@@ -30,12 +31,14 @@ from kinformer.lab.errors import UserError
 from kinformer.lab.member_choice import MemberChoice, parse_member
 from kinformer.lab.train.attention_hooks import layers_that_read
 from kinformer.lab.train.member_fit import fit_length
+from kinformer.models.agent import Agent
 from kinformer.nn.attention import Attention
 
 TABLE = Path(__file__).with_suffix(".json")
 LENGTHS = (1_024, 16_384)  # tokens of a row at which the table has costs
 PAIRED = (128, 256, 512, 1_024, 2_048)  # tokens of rows in which pairs are counted; the last only if needed
 COUNTED = (256, 512, 1_024, 2_048, 4_096, 16_384)  # tokens of the rows that are run
+EPISODE = 256  # steps that an agent reads before the row, more than its memory holds
 PATIENCE = 30.0  # seconds for a row; a member that takes longer is not run at this length
 LINEAR, DENSE = 1.2, 4_096  # exponent up to which growth counts as linear, and the longest row of other members
 FITS = 0.02  # largest relative error of the extrapolation at a length that was run
@@ -45,8 +48,8 @@ FITS = 0.02  # largest relative error of the extrapolation at a length that was 
 def member_costs() -> Mapping[str, Any]:
     """Return the table of costs, which `python bench/member_costs.py` writes.
 
-    Its entries are `on` (PyTorch version and commit) and `members`. The entry of a member is the result of
-    `count_member`.
+    Its entries are `on` (PyTorch version and dtype) and `members`. The entry of a member is the result of
+    `count_member` and the `commit` at which it was counted.
     """
     table: Mapping[str, Any] = json.loads(TABLE.read_text(encoding="utf-8"))
     return table
@@ -57,26 +60,33 @@ def count_member(name: str) -> dict[str, Any]:
 
     The result has `reads` (the kind of data) and `parameters` (of the default config). Its other entries are by length:
     `state` has the bytes of the decoding state, or None without a state. `flops` has the additions and multiplications
-    of a forward pass per token. `keys` has the mean number of keys that a query of a head reads, or None if positions
-    do not decide them. `extrapolated` has the lengths at which `flops` follow from shorter rows. If the member or its
-    config fixes the length of a row, `own_length` has this length, and the other entries have only it.
+    of a forward pass per token. `keys` has the mean number of keys that a query of a head reads in this pass, or None
+    if positions do not decide them. The pass is in eval mode, with a full memory of earlier tokens. `extrapolated` has
+    the lengths at which `flops` follow from shorter rows. If the member or its config fixes the length of a row,
+    `own_length` has this length, and the other entries have only it.
 
     name: name of the member.
     """
     choice = parse_member(name, ())
     model = choice.build(0)
     result: dict[str, Any] = {"reads": model.reads, "parameters": sum(x.numel() for x in model.parameters())}
-    if (own := _own_length(model)) is not None:
-        costs = _of_lengths({own: _count_flops(model, own)}, model, (own,))
-        return {**result, "own_length": own, **costs, "keys": {str(own): count_keys(model, own)}}
+    if (own := own_length(model)) is not None:
+        costs = _of_lengths({own: count_flops(model, own)}, model, (own,))
+        keys = count_keys(model, own)
+        return {**result, "own_length": own, **costs, "keys": {str(own): None if keys is None else round(keys, 1)}}
     counted = _run_lengths(choice)
     fitting = fit_length(choice, max(LENGTHS))
     longest = build_without_numbers(fitting) or model_of(fitting)  # a table of all pairs would not fit in memory
     return {**result, **_of_lengths(counted, longest, LENGTHS), "keys": _keys_of_lengths(choice)}
 
 
-def _own_length(model: Model) -> int | None:
-    """Return the positions of a row of a model that fixes them: pixel values, time steps, or steps of an episode."""
+def own_length(model: Model) -> int | None:
+    """Return the length of a row if the model fixes it, else None.
+
+    It is a number of pixel values, time steps, or steps of an episode.
+
+    model: the model.
+    """
     if model.reads == "images":
         return sample_rows(model, 1, 1)[0].numel()
     return int(getattr(model, "context", 0)) or None if model.reads in ("series", "trajectories") else None
@@ -101,7 +111,9 @@ def _keys_of_lengths(choice: MemberChoice) -> dict[str, float | None]:
 def count_keys(model: Model, length: int) -> float | None:
     """Return the mean number of keys that a query of a head reads in a self-attention layer.
 
-    It is None for a model without such layers, and for a model with a layer that chooses keys by content.
+    The model is in eval mode, and its memory of earlier tokens is full. A key that several parts of a layer read counts
+    once. The result is None for a model without such layers, and for a model with a layer that chooses keys by content
+    or that reads landmarks, which are queries themselves.
 
     model: the model.
     length: tokens of a row.
@@ -112,46 +124,83 @@ def count_keys(model: Model, length: int) -> float | None:
         return None
     if model.reads == "sets":
         return None  # elements have no positions, and only the pooled vectors read each other
-    pairs, queries = Counter[str](), Counter[str]()
-
-    def note(layer: str, pattern: Pattern, q: Queries, k: Keys, rows: Tensor | None) -> None:
-        heads = range(q.head, q.head + q.q.shape[1])
-        allowed = pair_mask(pattern, q.pos, k.pos, heads, rows)
-        shape = (len(q.q), len(heads), q.q.shape[2], k.pos.shape[2])
-        pairs[layer] += int(allowed.expand(shape).sum())
+    counts = {name: _LayerPairs() for name in layers}
+    unread: list[tuple[str, Pattern, Queries, Keys]] = []
+    landmarks: list[str] = []
 
     def on_read(layer: str, executor: str, request: Request) -> None:
-        if layer in layers:
-            note(layer, request.pattern, request.queries, request.keys, request.rows)
-
-    batch, state = sample_rows(model, 1, length), filled_state(model, 1, length)
-    unread: list[tuple[str, Pattern, Queries, Keys]] = []
+        if layer in layers and not request.keys.own:
+            landmarks.append(layer)  # Nystrom: landmarks read all tokens, and tokens read the landmarks
+        elif layer in layers:
+            counts[layer].add(request.pattern, request.queries, request.keys, request.rows)
 
     def on_call(name: str, mechanism: KeyValueMechanism, arguments: Any) -> None:
         q, k, _, ctx = arguments
         unread.append((name, mechanism.batch_pattern(ctx) if k.own else mechanism.pattern, q, k))
 
-    with ExitStack() as hooks, torch.no_grad():
+    with evaluating(model), torch.no_grad(), ExitStack() as hooks:
+        batch, state = sample_rows(model, 1, length), full_state(model, length)
         for name, layer in layers.items():
             # counted once for each call of the layer, which may read a query in several calls of its mechanism
-            hooks.callback(layer.register_forward_pre_hook(partial(_count_queries, queries, name)).remove)
+            hooks.callback(layer.register_forward_pre_hook(counts[name].begin_call).remove)
             for part in layer.mechanism.modules():
                 if isinstance(part, KeyValueMechanism):
                     handle = part.register_forward_pre_hook(partial(_pass_call, on_call, name))
                     hooks.callback(handle.remove)
-        hooks.enter_context(layers_that_read(model.train(), on_read))
+        hooks.enter_context(layers_that_read(model, on_read))
         model(batch, state, 0.5)
+    if landmarks:
+        return None
+    own_scores = {name for name, layer_pairs in counts.items() if not layer_pairs.has_reads}
     for name, pattern, q, k in unread:
-        if name not in pairs and k is not None:  # the mechanism computes its scores itself
-            note(name, pattern, q, k, None)
-    if pairs.keys() != layers.keys():
+        if name in own_scores and k is not None:  # the mechanism computes its scores itself
+            counts[name].add(pattern, q, k, None)
+    if not all(layer_pairs.has_reads for layer_pairs in counts.values()):
         return None  # a layer without keys, such as linear attention
-    return sum(pairs.values()) / sum(queries.values())
+    pairs = sum(layer_pairs.total() for layer_pairs in counts.values())
+    return pairs / sum(layer_pairs.queries for layer_pairs in counts.values())
 
 
-def _count_queries(queries: Counter[str], name: str, layer: Attention, arguments: Any) -> None:
-    rows, tokens, _ = arguments[0].shape
-    queries[name] += rows * tokens * layer.sizes.heads
+class _LayerPairs:
+    """Pairs of query and key that a layer reads; a pair that several parts of the layer read counts once in a call."""
+
+    def __init__(self) -> None:
+        self.queries, self.has_reads, self._pairs = 0, False, 0
+        # by positions and values, which are kept so that no other tensor gets their address
+        self._masks: dict[Any, tuple[Tensor, Tensor]] = {}
+
+    def begin_call(self, layer: Attention, arguments: Any) -> None:
+        rows, tokens, _ = arguments[0].shape
+        self.queries += rows * tokens * layer.sizes.heads
+        self.total()
+
+    def add(self, pattern: Pattern, q: Queries, k: Keys, rows: Tensor | None) -> None:
+        heads = range(q.head, q.head + q.q.shape[1])
+        shape = (len(q.q), len(heads), q.q.shape[2], k.pos.shape[2])
+        allowed = pair_mask(pattern, q.pos, k.pos, heads, rows).expand(shape)
+        values = (k.v.data_ptr(), k.v.stride(), *(x.numpy(force=True).tobytes() for x in (q.pos, k.pos)), heads, shape)
+        if values in self._masks:
+            allowed = allowed | self._masks[values][0]
+        self._masks[values] = allowed, k.v
+        self.has_reads = True
+
+    def total(self) -> int:
+        """Return the number of pairs of all calls until now."""
+        self._pairs += sum(int(allowed.sum()) for allowed, _ in self._masks.values())
+        self._masks.clear()
+        return self._pairs
+
+
+def full_state(model: Model, length: int) -> State | None:
+    """Return the state of a model whose memory of earlier tokens is full; None if it has no memory.
+
+    model: the model; its mode decides the kind of state.
+    length: tokens of the row.
+    """
+    if not isinstance(model, Agent):
+        return filled_state(model, 1, length)
+    state, steps = model.start(1, length), model.sample(1, EPISODE, 0).observations
+    return model.predict(steps, state).state
 
 
 def _pass_call(on_call: Any, name: str, module: Any, arguments: Any) -> None:
@@ -170,11 +219,14 @@ def _of_lengths(counted: Mapping[int, int], model: Model, lengths: tuple[int, ..
 def count_state(model: Model, length: int) -> int | None:
     """Return the bytes of the decoding state of one row; None without a state.
 
+    The model is in eval mode, because some layers with a memory have another state in training.
+
     model: the model.
     length: tokens of the row.
     """
     try:
-        return state_bytes(model.start(1, length, device=device_of(model)))
+        with evaluating(model):
+            return state_bytes(model.start(1, length, device=device_of(model)))
     except (NoState, ValueError):
         return None
 
@@ -193,7 +245,7 @@ def _run_lengths(choice: MemberChoice) -> dict[int, int]:
             break
         began = time.process_time()
         try:
-            counted[length] = _count_flops(fit_length(choice, length).build(0), length)
+            counted[length] = count_flops(fit_length(choice, length).build(0), length)
         except (UserError, ValueError, LookupError):
             continue
         seconds = time.process_time() - began
@@ -202,12 +254,18 @@ def _run_lengths(choice: MemberChoice) -> dict[int, int]:
     return counted
 
 
-def _count_flops(model: Model, length: int) -> int:
-    """Return the additions and multiplications of the forward pass of one row, with a full memory."""
-    model.train()
-    batch, state = sample_rows(model, 1, length), filled_state(model, 1, length)
-    with torch.no_grad(), counting() as tally:
-        model(batch, state, 0.5)
+def count_flops(model: Model, length: int) -> int:
+    """Return the additions and multiplications of a forward pass over one row.
+
+    The model is in eval mode, so losses of training are not counted, and its memory of earlier tokens is full.
+
+    model: the model.
+    length: tokens of the row.
+    """
+    with evaluating(model), torch.no_grad():
+        batch, state = sample_rows(model, 1, length), full_state(model, length)
+        with counting() as tally:
+            model(batch, state, 0.5)
     return tally.flops
 
 

@@ -32,20 +32,22 @@ def head_groups(
 
     It is 0 for equal maps, and 1 for heads that share no key. Every two heads of a group differ by at most `most`. The
     nearest groups are merged first (complete linkage). With blocks of tokens, i and j are blocks, so differences inside
-    of a block do not count.
+    of a block do not count. A head that reads no key is in no group.
 
     maps: attention maps of equal size by the name of the layer.
     count: number of tokens T.
     cell: number of tokens of a block.
     most: largest difference in a group.
     """
-    names = [(layer, head) for layer, attention in maps.items() for head in range(len(attention))]
+    every = [(layer, head) for layer, attention in maps.items() for head in range(len(attention))]
+    names = [(layer, head) for layer, head in every if bool(maps[layer][head].any())]
     if len(names) < 2:
         return []
     side = next(iter(maps.values())).shape[1]
     queries = torch.full((side,), float(cell))
     queries[-1] = count - (side - 1) * cell  # the last block may be shorter
-    rows = torch.cat(list(maps.values())).double() * (queries / (2 * count)).double()[:, None]
+    share = (queries / (2 * count)).double()[:, None]
+    rows = torch.stack([maps[layer][head] for layer, head in names]).double() * share
     differences = torch.cdist(rows.flatten(1), rows.flatten(1), p=1)
     groups = [HeadGroup([names[n] for n in group], diameter) for group, diameter in _merge(differences, most)]
     return sorted(groups, key=lambda group: -len(group.heads))

@@ -5,16 +5,22 @@ from jaxtyping import Float
 from torch import Tensor
 
 
-def sum_blocks(weights: Float[Tensor, "H Q K"], size: int) -> Float[Tensor, "H q k"]:
+def sum_blocks(
+    weights: Float[Tensor, "H Q K"], size: int, queries: Float[Tensor, " Q"] | None = None
+) -> Float[Tensor, "H q k"]:
     """Return the weight of each block of keys, as a mean over each block of queries.
 
     A row of the result sums to 1 if the rows of its queries do. The last block may be shorter.
 
     weights: attention weights.
-    size: number of tokens of a block.
+    size: number of rows of a block.
+    queries: number of queries of each row, if rows are blocks themselves; 1 by default.
     """
-    by_key = sum_key_blocks(weights, size)
-    return by_key if size == 1 else torch.stack([part.mean(1) for part in by_key.split(size, 1)], 1)
+    if size == 1:
+        return weights
+    counts = weights.new_ones(weights.shape[1]) if queries is None else queries.to(weights)
+    parts = zip(sum_key_blocks(weights, size).split(size, 1), counts.split(size), strict=True)
+    return torch.stack([torch.einsum("hqk,q->hk", part, count / count.sum()) for part, count in parts], 1)
 
 
 def sum_key_blocks(weights: Float[Tensor, "H Q K"], size: int) -> Float[Tensor, "H Q k"]:

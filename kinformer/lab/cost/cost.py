@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from kinformer.attend.executors import reference
 from kinformer.core.after_step import after_step
 from kinformer.core.attention_output import AttentionOutput
+from kinformer.core.eval_mode import evaluating
 from kinformer.core.layer import State
 from kinformer.core.mechanism import NoState
 from kinformer.core.memo import empty_memo
@@ -23,7 +24,7 @@ from kinformer.core.pattern import pair_mask
 from kinformer.core.patterns.causal import Causal
 from kinformer.core.patterns.full import Full
 from kinformer.core.request import Request
-from kinformer.core.state import detach, leaves
+from kinformer.core.state import detach, leaves, state_bytes
 from kinformer.lab.cost.operator_counts import Tally, products_of
 from kinformer.lab.cost.resident_memory import peak_resident, resident, restart_peak
 from kinformer.lab.cost.temporal_range import TemporalRange, remembered_by_layer, temporal_range
@@ -163,10 +164,10 @@ def _own_tensors(model: nn.Module) -> list[Tensor]:
 def _state_bytes(model: Model, length: int) -> int | None:
     """Return the bytes of the decoding state of a row; None if the model has no state."""
     try:
-        state = model.start(1, length)
+        with evaluating(model):  # some layers with a memory have another state in training
+            return state_bytes(model.start(1, length))
     except NoState:
         return None
-    return sum(leaf.nbytes for _, leaf in leaves(state))
 
 
 def sample_rows(model: Model, rows: int, length: int) -> Batch:

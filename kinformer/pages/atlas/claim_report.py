@@ -31,8 +31,9 @@ def read_reports(folder: Path, names: Iterable[str]) -> dict[str, ClaimReport]:
     reports = {}
     for name in names:
         path = folder / f"{name}.txt"
-        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        # a character that is no UTF-8 cannot stand in a verdict
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
         verdict = next((line for line in reversed(lines) if line in VERDICTS), None)
-        if verdict is not None:
+        if verdict is not None and lines[0].strip():
             reports[name] = ClaimReport(name, lines[0], verdict)
     return reports

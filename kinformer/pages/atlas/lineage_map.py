@@ -2,27 +2,15 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
-from typing import NamedTuple
 
 from kinformer.pages.atlas.lineage import lineage
+from kinformer.pages.atlas.lineage_routes import Gap, MemberBox, line_routes, path_of
 from kinformer.pages.plots import colour
 
-LETTER, PADDING = 6.7, 12  # width of a letter of a name, and of the space around the name
+LETTER, PADDING = 6.65, 10  # width of a letter of a name, and of the space around the name
 HIGH, STEP = 20, 25  # height of a box, and distance between boxes
-GAP, TOP, LEFT = 34, 34, 8  # between columns, above the first band, and beside the first column
-BAND = 24  # height of the heading of a band
-
-
-class MemberBox(NamedTuple):
-    """Place of a member on the map, in pixels.
-
-    x, y: left end and middle.
-    width: width of the box.
-    """
-
-    x: float
-    y: float
-    width: float
+GAP, TOP, LEFT = 32, 34, 8  # between columns, above the first band, and beside the first column
+BAND = 26  # height of the heading of a band
 
 
 def lineage_svg(years: Mapping[str, int]) -> str:
@@ -41,12 +29,16 @@ def lineage_svg(years: Mapping[str, int]) -> str:
         x += width_of[year] + GAP
     boxes, bands, bottom = _place(families, columns, years, starts)
     total = x - GAP + LEFT
-    label = f"Map of {len(boxes)} members by year and family. A line leads from each parent to its child."
+    gaps = [Gap(start - GAP, start) for start in starts.values()]
+    headings = [Gap(begin, begin + BAND) for begin, _ in bands.values()]
+    pairs = [(parent, child) for child, descent in lineage().items() for parent in descent.parents]
+    lines = "".join(_lines(line_routes(boxes, pairs, gaps, headings)))
+    label = f"Map of {len(boxes)} members by year and family. An arrow leads from each parent to its child."
     return (
         f'<svg id="map" viewBox="0 0 {total:g} {bottom:g}" width="{total:g}" height="{bottom:g}" role="group" '
         f'aria-label="{label}">\n'
-        f"{''.join(_years(starts, width_of))}{''.join(_bands(bands, total))}{''.join(_lines(boxes))}"
-        f"{''.join(_boxes(boxes, families))}</svg>\n"
+        f"{''.join(_years(starts, width_of))}{''.join(_bands(bands, total))}{lines}"
+        f"{''.join(_boxes(boxes, families))}{''.join(_headings(bands))}</svg>\n"
     )
 
 
@@ -81,13 +73,14 @@ def _place(
     boxes: dict[str, MemberBox] = {}
     bands: dict[str, tuple[float, float]] = {}
     y = float(TOP)
-    for family in families:
+    for band, family in enumerate(families):
         begin, rows = y, 1
-        for year in columns:
+        for column, year in enumerate(columns):
             boxed = [name for name, descent in lineage().items() if descent.family == family and years[name] == year]
             rows = max(rows, len(boxed))
             for row, name in enumerate(boxed):
-                boxes[name] = MemberBox(starts[year], begin + BAND + HIGH / 2 + row * STEP, _width(name))
+                middle = begin + BAND + HIGH / 2 + row * STEP
+                boxes[name] = MemberBox(starts[year], middle, _width(name), column, band)
         y = begin + BAND + rows * STEP + 6
         bands[family] = begin, y
     return boxes, bands, y
@@ -99,27 +92,22 @@ def _years(starts: Mapping[int, float], width_of: Mapping[int, float]) -> Iterat
 
 
 def _bands(bands: Mapping[str, tuple[float, float]], width: float) -> Iterator[str]:
-    for place, (family, (begin, end)) in enumerate(bands.items()):
+    for place, (begin, end) in enumerate(bands.values()):
         fill = colour(place)
         yield f'<rect class="band" y="{begin:g}" width="{width:g}" height="{end - begin:g}" fill="{fill}"/>\n'
-        yield f'<text class="family" x="{LEFT}" y="{begin + 16:g}" fill="{fill}">{escape(family)}</text>\n'
 
 
-def _lines(boxes: Mapping[str, MemberBox]) -> Iterator[str]:
-    for child, descent in lineage().items():
-        for parent in descent.parents:
-            path = _path(boxes[parent], boxes[child])
-            yield f'<path class="line" data-parent="{parent}" data-child="{child}" d="{path}"/>\n'
+def _headings(bands: Mapping[str, tuple[float, float]]) -> Iterator[str]:
+    """Yield the names of the families, which the page keeps in place while the map scrolls."""
+    yield '<g class="families">'
+    for place, (family, (begin, _)) in enumerate(bands.items()):
+        yield f'<text x="{LEFT}" y="{begin + 17:g}" fill="{colour(place)}">{escape(family)}</text>\n'
+    yield "</g>"
 
 
-def _path(parent: MemberBox, child: MemberBox) -> str:
-    """Return a curve from the right end of a parent to the left end of its child."""
-    x, end = parent.x + parent.width, child.x
-    if parent.x >= child.x:  # both are of the same year: a bow at the left of the column
-        bow = parent.x - GAP / 2.5
-        return f"M{parent.x:g} {parent.y:g}C{bow:g} {parent.y:g} {bow:g} {child.y:g} {child.x:g} {child.y:g}"
-    middle = max(end - GAP / 2, (x + end) / 2)
-    return f"M{x:g} {parent.y:g}C{middle:g} {parent.y:g} {middle - 8:g} {child.y:g} {end:g} {child.y:g}"
+def _lines(routes: Mapping[tuple[str, str], Sequence[tuple[float, float]]]) -> Iterator[str]:
+    for (parent, child), points in routes.items():
+        yield f'<path class="line" data-parent="{parent}" data-child="{child}" d="{path_of(points)}"/>\n'
 
 
 def _boxes(boxes: Mapping[str, MemberBox], families: Sequence[str]) -> Iterator[str]:

@@ -8,13 +8,14 @@ import torch
 
 from kinformer.core.discover import modules
 from kinformer.core.example import Example
-from kinformer.core.keywords import SIZES, signature
+from kinformer.core.keywords import signature
 from kinformer.core.quote import shorten
 from kinformer.lab.advise.estimates import quality, table
 from kinformer.lab.advise.member_costs import LENGTHS, member_costs
 from kinformer.lab.byte_units import size
 from kinformer.lab.member_choice import parse_member
 from kinformer.pages.atlas.claim_report import ClaimReport
+from kinformer.pages.atlas.cost_symbols import explain_symbols
 from kinformer.pages.atlas.lineage import children_of, descendants_of, lineage
 from kinformer.pages.order_of_cost import formula
 from kinformer.pages.pictures.support.all_pictures import pictures
@@ -34,9 +35,17 @@ READS = {  # kinds of data that models read, and the task of such a model
     "environments": "observations of an environment; learns to act (PPO)",
     "trajectories": "recorded episodes; predicts actions",
 }
-SAME = 0.05  # largest relative difference of two counts that are called the same
+SAME = 0.05  # largest relative difference of two counts that are called about the same
 PANELS = 3  # panels of a drawing on a card
 NO_BREAK = "\u00a0"
+NO_STATE = {  # reasons why models of a kind of data have no decoding state
+    "masked": "it reads a whole text at once and fills in masked tokens",
+    "labelled": "it reads a whole text at once and classifies it",
+    "multitask": "it reads a whole text at once and classifies it",
+    "sets": "it reads a whole set at once",
+    "series": "it forecasts all rows in one pass",
+    "trajectories": "it reads the last steps again for each action",
+}
 NOT_DRAWN = "No drawing: a state of fixed size holds the past, so a query reads no single keys."
 
 
@@ -134,6 +143,7 @@ def card_data(card: MemberCard) -> dict[str, Any]:
         "children": children_of(card.name),
         "parameters": card.parameters,
         "flops": card.at_long(card.flops),
+        "isEstimated": max(LENGTHS) in card.extrapolated,
         "state": card.at_long(card.state),
         "keys": card.at_long(card.keys),
     }
@@ -167,10 +177,12 @@ def _fact(term: str, value: str) -> str:
 
 def _facts(card: MemberCard) -> Iterator[tuple[str, str]]:
     yield "reads", escape(READS.get(card.reads, card.reads))
-    yield "order of cost", f"<code>{escape(formula(card.cost))}</code>"
+    symbols = "; ".join(f"{name}: {text}" for name, text in explain_symbols(card.name, card.cost).items())
+    yield "order of cost", f'<code>{escape(formula(card.cost))}</code><div class="soft">{escape(symbols)}</div>'
     notes = {length: "*" for length in card.extrapolated}
     yield "FLOPs per token", _by_length(card.flops, write_count, "not counted", notes)
-    yield "decoding state", _by_length(card.state, size, "none")
+    reason = f": {NO_STATE[card.reads]}" if card.reads in NO_STATE else ""
+    yield "decoding state", _by_length(card.state, size, f"none{reason}")
 
 
 def _further_facts(
@@ -203,7 +215,7 @@ def write_count(count: float) -> str:
     count: the count.
     """
     for unit, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if count >= unit:
+        if count >= 0.9995 * unit:  # it is written as 1 of this unit, not as 1,000 of the next
             return f"{count / unit:.3g} {letter}" if count < 999.5 * unit else f"{count / unit:,.0f} {letter}"
     return f"{count:.3g}"
 
@@ -222,7 +234,7 @@ def _by_length(values: Mapping[int, Any], write: Any, otherwise: str, notes: Map
         return otherwise
     texts = []
     for length, value in values.items():
-        text = otherwise if value is None else write(value).replace(" ", NO_BREAK)
+        text = "not counted" if value is None else write(value).replace(" ", NO_BREAK)
         texts.append(f"{text}{(notes or {}).get(length, '')} at {length:,}")
     return ", ".join([f"{texts[0]} tokens", *texts[1:]])
 
@@ -231,11 +243,12 @@ def _growth(card: MemberCard) -> str:
     if len(card.lengths) == 1:
         return f"the config fixes the length of a row: {card.lengths[0]:,} positions"
     short, long = (card.flops[length] for length in (min(LENGTHS), max(LENGTHS)))
-    where = next((f"{key}: {text}" for key, text in SIZES.items() if key in card.cost.split()), "L: tokens in a row")
     if not short or not long:
-        return escape(where)
-    ratio = f"{long / short:.2g} times the FLOPs of" if abs(long / short - 1) >= SAME else "the same FLOPs as"
-    return f"per token, a row of {max(LENGTHS):,} takes {ratio} a row of {min(LENGTHS):,} ({escape(where)})"
+        return "unknown: the FLOPs are not counted"
+    difference = abs(long / short - 1)
+    same = "about the same FLOPs as" if difference else "the same FLOPs as"
+    ratio = f"{long / short:.2g} times the FLOPs of" if difference >= SAME else same
+    return f"per token, a row of {max(LENGTHS):,} takes {ratio} a row of {min(LENGTHS):,}"
 
 
 def _links(names: Sequence[str]) -> str:
@@ -281,7 +294,7 @@ def draw_member(name: str) -> str:
     picture = next(pictures(example, None), None)
     if picture is None:
         return f'<div class="drawing"><p class="soft">{NOT_DRAWN}</p></div>\n'
-    return f'<div class="drawing">{"".join(_panels(name, picture))}{_caption(picture)}</div>\n'
+    return f'<div class="drawing">{"".join(_panels(name, picture))}</div>\n{_caption(picture)}\n'
 
 
 def _panels(name: str, picture: Picture) -> Iterator[str]:
@@ -292,13 +305,17 @@ def _panels(name: str, picture: Picture) -> Iterator[str]:
 
 
 def _caption(picture: Picture) -> str:
-    axes = f"{picture.line} down, {picture.column} across"
-    note = f"; {picture.note}" if picture.note else ""
-    more = f"; {PANELS} of {len(picture.panels)} drawings" if len(picture.panels) > PANELS else ""
-    dots = [
-        f'<li><span class="dot" style="background:{colour(n - 1)}"></span>{escape(picture.kinds[n - 1])}</li>'
-        for n in kinds_in(picture)
-        if len(picture.kinds) > 1 and n <= len(picture.kinds)
-    ]
-    legend = f'<ul class="key caption">{"".join(dots)}</ul>' if dots else ""
-    return f'{legend}<p class="soft caption">{escape(picture.caption)} ({escape(axes)}{escape(note)}{more})</p>'
+    """Return what a drawing shows, its axes and its colours; further notes are for the whole card."""
+    dots = [(n - 1, picture.kinds[n - 1]) for n in kinds_in(picture) if 1 < len(picture.kinds) >= n]
+    text = picture.caption[:1].upper() + picture.caption[1:]
+    first = "" if dots else _dot(0)
+    legend = f'<ul class="key">{"".join(f"<li>{_dot(n)}{escape(kind)}</li>" for n, kind in dots)}</ul>' if dots else ""
+    more = [f"{PANELS} of {len(picture.panels)} drawings are shown"] if len(picture.panels) > PANELS else []
+    notes = "; ".join([*([picture.note] if picture.note else []), *more])
+    note = f' <span class="more">({escape(notes)})</span>' if notes else ""
+    axes = f"Down: {picture.line}. Across: {picture.column}."
+    return f'<div class="caption soft">{legend}<p>{first}{escape(text)}.{note} {escape(axes)}</p></div>'
+
+
+def _dot(place: int) -> str:
+    return f'<span class="dot" style="background:{colour(place)}"></span>'

@@ -5,12 +5,16 @@ from typing import Any
 from kinformer.core.discover import modules, part_files
 from kinformer.core.example import Example
 from kinformer.core.pattern import Heads
+from kinformer.pages.idea import all_ideas
 
 HEADS = "Heads(Causal() & Band(left=4), Causal())"
 
 
 def pattern_entries() -> list[dict[str, Any]]:
-    """Return name, file, first sentence and an example for each pattern without tensors, sorted by name."""
+    """Return facts about each pattern without tensors, sorted by name.
+
+    The facts are the name, the file, the first sentence, an example, and the names of the ideas about the pattern.
+    """
     entries = {"Heads": {"file": "", "sentence": _first_line(Heads), "example": HEADS}}
     files = part_files("patterns")  # the page knows the patterns of the library alone
     for file, module in modules("patterns").items():
@@ -19,8 +23,12 @@ def pattern_entries() -> list[dict[str, Any]]:
             name = type(pattern).__name__
             if not pattern.tensors() and name not in entries:
                 entries[name] = {"file": file, "sentence": _first_line(type(pattern)), "example": repr(pattern)}
-    return [{"name": name, **entry} for name, entry in sorted(entries.items())]
+    return [{"name": name, **entry, "ideas": _ideas(entry["file"])} for name, entry in sorted(entries.items())]
+
+
+def _ideas(file: str) -> list[str]:
+    return [idea.name for idea in all_ideas().values() if f"patterns/{file}" in idea.places]
 
 
 def _first_line(cls: type) -> str:
-    return (cls.__doc__ or "").partition("\n")[0]
+    return (cls.__doc__ or "").partition("\n")[0].replace("`", "")

@@ -22,16 +22,17 @@ PAGE = "index.html"
 TITLE = "kinformer: the atlas"
 SITE = Path(__file__).with_name("site")
 SCRIPTS = (  # in the order in which they are loaded
-    *("pattern_base.js", "random_blocks.js", "span_tree.js", "patterns.js", "pattern_parser.js", "pattern_numbers.js"),
+    *("pattern_base.js", "random_blocks.js", "span_tree.js", "patterns.js", "pattern_parser.js"),
+    *("pattern_numbers.js", "pattern_long_row.js", "pattern_facts.js"),
     *("members.js", "compare.js", "lineage.js", "pattern_view.js", "playground.js", "search.js", "atlas.js"),
 )
 SORTS = {  # what the cards are sorted by, and the heading of the choice
     "name": "name",
-    "year": "year, the oldest first",
-    "flops": "FLOPs per token at 16,384 tokens, the fewest first",
-    "state": "decoding state at 16,384 tokens, the smallest first",
-    "keys": "keys per query at 16,384 tokens, the fewest first",
-    "parameters": "parameters, the fewest first",
+    "year": "year, oldest first",
+    "flops": "FLOPs per token, fewest first",
+    "state": "decoding state, smallest first",
+    "keys": "keys per query, fewest first",
+    "parameters": "parameters, fewest first",
 }
 EXAMPLES = {  # expressions for the playground, with what to look at
     "Causal()": "every earlier token",
@@ -97,11 +98,14 @@ def write_atlas(content: AtlasContent, folder: Path) -> Path:
 
 
 def is_atlas(folder: Path) -> bool:
-    """Return whether a folder holds an atlas.
+    """Return whether a folder holds an atlas, or the part of one that an interrupted run wrote.
 
     folder: the folder.
     """
+    files = {file.name for file in folder.iterdir()} if folder.is_dir() else set()
     page = folder / PAGE
+    if PAGE not in files:
+        return bool(files) and files <= {"data.js", *SCRIPTS}
     return page.is_file() and f"<title>{TITLE}</title>".encode() in page.read_bytes()[:1000]
 
 

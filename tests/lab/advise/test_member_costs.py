@@ -1,16 +1,33 @@
 """The table of costs holds every member, and its numbers are counted again or follow from definitions."""
 
 import math
+from pathlib import Path
+from subprocess import run
+from typing import Any
 
 import pytest
+import torch
 
-from kinformer.core.discover import members
-from kinformer.lab.advise.member_costs import LENGTHS, count_keys, extrapolate, extrapolate_pairs, member_costs
+from bench.member_costs import clean_commit
+from kinformer.core.discover import members, modules
+from kinformer.core.example import Example
+from kinformer.lab.advise.member_costs import (
+    LENGTHS,
+    count_flops,
+    count_keys,
+    extrapolate,
+    extrapolate_pairs,
+    member_costs,
+    own_length,
+)
 from kinformer.lab.cost.cost import cost
+from kinformer.lab.cost.temporal_range import remembered_by_layer
+from kinformer.lab.look import look
 from kinformer.lab.member_choice import parse_member
 
 TABLE = member_costs()["members"]
 SHORT, LONG = map(str, LENGTHS)
+EXAMPLE = {"agent": 1, "average_attention": 1}  # the example with the kind of layers that the default has
 
 
 def test_every_member_has_costs_at_both_lengths_or_at_its_own() -> None:
@@ -26,7 +43,7 @@ def test_every_member_has_costs_at_both_lengths_or_at_its_own() -> None:
 @pytest.mark.parametrize("name", ["gpt", "linear_transformer", "luna", "multi_query"])
 def test_the_table_has_what_kinformer_cost_counts(name: str) -> None:
     counted = cost(parse_member(name, ()).build(0), 1, LENGTHS[0])
-    assert TABLE[name]["parameters"] == counted.parameters
+    assert TABLE[name]["parameters"] == counted.parameters and TABLE[name]["state"][SHORT] == counted.state
     assert TABLE[name]["flops"][SHORT] == round(counted.flops / LENGTHS[0])
 
 
@@ -67,8 +84,78 @@ def test_keys_per_query_follow_from_the_patterns() -> None:
         rows = (length - 65) / length
         assert TABLE["longformer"]["keys"][at] == pytest.approx(window + outside + rows, abs=0.1)
         assert TABLE["transformer_xl"]["keys"][at] == pytest.approx(64 + 65 / 2, abs=0.1)
-    for name in ("linear_transformer", "lstm", "reformer", "routing_transformer", "topk_transformer"):
-        assert name in ("reformer", "routing_transformer") or TABLE[name]["keys"][LONG] is None, name
+    for name in ("linear_transformer", "lstm", "reformer", "routing_transformer", "topk_transformer", "nystromformer"):
+        assert TABLE[name]["keys"] == {SHORT: None, LONG: None}, name
+
+
+def test_keys_and_states_of_members_with_a_memory() -> None:
+    """A segment of 64 tokens reads its own keys up to the query, and the memories before it."""
+    for name in ("transformer_xl", "gtrxl", "spalm", "agent"):  # `agent` has the layers of transformer_xl
+        assert TABLE[name]["keys"] == {SHORT: 64 + 65 / 2, LONG: 64 + 65 / 2}, name
+        # keys and values of 128 numbers for the memory and the segment, in each layer
+        layers = 4 if name == "gtrxl" else 5
+        assert TABLE[name]["state"][LONG] == pytest.approx(layers * 128 * 2 * 128 * 4, rel=0.01), name
+    # 64 tokens and 64 compressed tokens before the segment; the loss of the compression is no part of a forward pass
+    assert TABLE["compressive_transformer"]["keys"][LONG] == 64 + 64 + 65 / 2
+    # both parts of a head read the tokens of the band, which count once
+    assert TABLE["low_rank_band"]["keys"] == {SHORT: 512.5, LONG: 8192.5}
+    assert TABLE["adaptive_span"]["keys"][LONG] == 65
+
+
+def test_losses_of_training_are_no_operations_of_a_forward_pass() -> None:
+    """The second model of guided attention and the losses of the heads are there in training only."""
+    assert TABLE["guided_attention"]["flops"] == TABLE["bert"]["flops"]
+    small = ("depth=2", "d=16", "heads=2")
+    guided, bert = (count_flops(parse_member(name, small).build(0), 24) for name in ("guided_attention", "bert"))
+    assert guided == bert
+
+
+def test_a_table_is_counted_at_a_commit(tmp_path: Path) -> None:
+    def git(*words: str) -> str:
+        settings = ("-c", "user.name=n", "-c", "user.email=n@example.org")
+        return run(["git", "-C", tmp_path, *settings, *words], capture_output=True, text=True, check=True).stdout
+
+    git("init")
+    table, code = tmp_path / "table.json", tmp_path / "code.py"
+    table.write_text("{}")
+    code.write_text("")
+    git("add", ".")
+    git("commit", "-m", "first")
+    table.write_text('{"members": {}}')
+    assert git("rev-parse", "HEAD").startswith(commit := clean_commit(tmp_path, table)) and len(commit) == 8
+    code.write_text("x = 1")
+    with pytest.raises(SystemExit, match=r"code.py has changes, .* commit them first"):
+        clean_commit(tmp_path, table)
+    code.write_text("")
+    (tmp_path / "new.py").write_text("")
+    with pytest.raises(SystemExit, match=r"new.py has changes"):
+        clean_commit(tmp_path, table)
+
+
+def test_every_entry_has_its_commit() -> None:
+    assert all(entry["commit"] for entry in TABLE.values()) and "commit" not in member_costs()["on"]
+
+
+@pytest.mark.parametrize("name", sorted(members()))
+def test_no_query_reads_more_keys_than_there_are(name: str) -> None:
+    """Small models, counted again; a decoder reads at most the tokens up to the query, and the keys of its memory."""
+    example: Any = modules("members")[name].EXAMPLES[EXAMPLE.get(name, 0)]
+    model = Example.from_entry(example).make()
+    length = own_length(model) or 16
+    keys = count_keys(model, length)
+    assert (keys is None) == (next(iter(TABLE[name]["keys"].values())) is None)
+    if keys is None:
+        return
+    if model.reads == "trajectories":
+        length *= 3 if name == "decision_transformer" else 2  # returns, states and actions are tokens
+    memories = remembered_by_layer(model)
+    most = max((stored.memory + stored.compressed for stored in memories.values()), default=0)
+    assert 1 <= keys <= most + ((length + 1) / 2 if model.reads == "text" else length)
+    if model.reads in ("text", "masked", "labelled") and not memories:
+        seen = look(model, torch.randint(0, 11, (length,)).tolist())
+        if not seen.unseen:  # weights that are recomputed from the queries and keys
+            maps = torch.cat([attention.flatten(0, 1) for attention in seen.maps.values()])
+            assert keys == pytest.approx(float((maps > 0).sum(-1).float().mean()))
 
 
 def test_keys_are_counted_in_layers_that_compute_their_own_scores() -> None:

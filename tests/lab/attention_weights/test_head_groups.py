@@ -51,3 +51,10 @@ def test_the_largest_group_is_first_and_one_head_is_none() -> None:
     maps = {"a": torch.stack([EYE, EYE, FIRST, FIRST, FIRST])}
     assert [len(group.heads) for group in head_groups(maps, 4)] == [3, 2]
     assert head_groups({"a": EYE[None]}, 4) == [] == head_groups({}, 4)
+
+
+def test_heads_that_read_no_key_are_in_no_group() -> None:
+    nothing = torch.zeros(4, 4)
+    (group,) = head_groups({"a": torch.stack([nothing, EYE, nothing]), "b": torch.stack([nothing, EYE])}, 4)
+    assert group.heads == [("a", 1), ("b", 1)] and group.difference == 0
+    assert head_groups({"a": torch.stack([nothing, nothing, EYE])}, 4) == []

@@ -170,6 +170,7 @@ INVALID = (
     *("Pieces(1, Causal(), Causal(), Causal(), 3)", "Pieces(1, g2x=Causal())", "Document(3)", "Tail(1)"),
     *("PairMask(1)", "Band(3); Causal()", "Causal().matrix(3)", "Band(3)[0]", "lambda: Causal()"),
     *("Causal(), Band(3)", "x = Causal()", "Band(01)", "Band(3)\n| Causal()", "Causal() ^ Band(3)"),
+    *("toString", "toString()", "constructor()", "__proto__(3)", "hasOwnProperty", "SlidingWindow(4)"),
     *("Causal() && Band(3)", "Causal() || Band(3)", "~", "-Band(3)"),
 )
 VALID = (  # spellings of Python that the page must read too

@@ -9,11 +9,10 @@ import pytest
 import torch
 
 from kinformer.core.discover import modules
-from kinformer.core.pattern import Heads, Pattern
+from kinformer.core.pattern import Heads, Pattern, pair_mask
 from kinformer.core.pattern_parser import parse
 from kinformer.lab.cost.sparsity import count_pattern
 from kinformer.pages.atlas.write_atlas import SCRIPTS, SITE
-from tests.pages.atlas.browser import open_browser
 from tests.pages.atlas.random_expressions import INVALID, JOINED, LEAVES, VALID, expressions
 
 COUNT, SEED = 200, 39
@@ -31,14 +30,14 @@ REFUSAL = """(text) => {
 
 
 @pytest.fixture(scope="module")
-def page() -> Iterator[Any]:
+def page(browser: Any) -> Iterator[Any]:
     """A page with the scripts of the evaluator alone."""
-    with open_browser() as browser:
-        page = browser.new_page()
-        for name in SCRIPTS:
-            if name.startswith(("pattern", "random", "span")):
-                page.add_script_tag(path=SITE / name)
-        yield page
+    page = browser.new_page()
+    for name in SCRIPTS:
+        if name.startswith(("pattern", "random", "span")):
+            page.add_script_tag(path=SITE / name)
+    yield page
+    page.close()
 
 
 def bits(pattern: Pattern, length: int, h: int) -> str:
@@ -103,6 +102,28 @@ def test_both_refuse_an_invalid_expression(page: Any, text: str) -> None:
     assert message and re.search(r"\w", message), text
 
 
+def test_an_unknown_name_is_named_before_anything_else(page: Any) -> None:
+    for text in ("Causal( & Bnad(2)", "Bnad(1, 2, 3", "Block(0) | Bnad()", "Causal() Bnad", "Bnad(("):
+        assert page.evaluate(REFUSAL, text) == "there is no pattern Bnad; the nearest is 'Band'", text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("Causal() & (Band(4)", "a closing bracket is missing at the end"),
+        ("Band(3))", "a closing bracket has no opening bracket"),
+        ("Causal() &", "a pattern is missing after '&'"),
+        ("Causal() Band(3)", "& or | is missing before 'Band'"),
+        ("Band", "Band needs brackets: write Band(left, right)"),
+        ("Causal() and Band(3)", "write & instead of 'and'"),
+        ("Causal() && Band(3)", "write '&' once"),
+        ("", "the expression is empty"),
+    ],
+)
+def test_a_refusal_says_what_is_wrong(page: Any, text: str, message: str) -> None:
+    assert page.evaluate(REFUSAL, text).startswith(message)
+
+
 def test_a_refusal_names_the_nearest_pattern_and_the_arguments(page: Any) -> None:
     for text in ("Bnad(3)", "Stridde(4)", "band(2)", "Token(1)"):
         with pytest.raises(ValueError) as refusal:
@@ -130,6 +151,48 @@ def test_the_numbers_are_those_of_show(page: Any) -> None:
         )
         for name in ("share", "mean", "reached"):
             assert counted[name] == pytest.approx(expected[name], rel=1e-5), (text, name)
+
+
+LONG = 16_384
+COUNT_LONG = """([text, length]) => new Promise((end) => Atlas.countLongRow(
+  Atlas.parsePattern(text), length, () => {}, (keys, queries) => end([keys, queries])))"""
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("Causal()", (LONG + 1) / 2),
+        ("Causal() & Band(7)", 8 - 28 / LONG),
+        # a window of 5, and the positions at a distance of 8, 16, ...
+        ("Causal() & (Band(4) | Strided(8))", sum(min(q, 4) + 1 + q // 8 for q in range(LONG)) / LONG),
+        ("Heads(Causal(), Band(0))", ((LONG + 1) / 2 + 1) / 2),
+        ("OnHeads(0, 4)", LONG / 4),
+        ("~Causal() & ~Tokens(3)", sum(LONG - max(q + 1, 3) for q in range(LONG)) / LONG),
+    ],
+)
+def test_a_long_row_is_counted_exactly(page: Any, text: str, keys: float) -> None:
+    counted, queries = page.evaluate(COUNT_LONG, [text, LONG])
+    assert queries == LONG
+    assert counted == pytest.approx(keys, rel=1e-12)
+
+
+def test_a_slow_pattern_is_counted_in_the_same_sample_each_time(page: Any) -> None:
+    first, queries = page.evaluate(COUNT_LONG, ["Tree(2)", LONG])
+    assert queries == 1024
+    assert page.evaluate(COUNT_LONG, ["Tree(2)", LONG]) == [first, queries]
+    places = page.evaluate("(length) => Atlas.queriesToCount(Atlas.parsePattern('Tree(2)'), length, 1)", LONG)
+    assert [place // 16 for place in places] == list(range(1024))  # one query of each part of the row
+    assert len({place % 16 for place in places}) == 16  # and no regular step
+    q, k = torch.tensor(places)[None, None], torch.arange(LONG)[None, None]
+    assert first == int(pair_mask(parse("Tree(2)"), q, k, range(1)).sum()) / 1024
+
+
+def test_a_pattern_is_known_to_differ_by_head(page: Any) -> None:
+    """Only one head is counted in a long row if the heads are equal."""
+    differs = "([text, length]) => Atlas.headMatrices(Atlas.parsePattern(text), length).map((x) => x.join())"
+    for text in expressions(COUNT, SEED):
+        heads = page.evaluate(differs, [text, 40])
+        assert len(set(heads)) == 1 or page.evaluate("(text) => Atlas.parsePattern(text).byHead", text), text
 
 
 def test_a_pattern_that_reaches_only_part_of_the_row_never_connects(page: Any) -> None:

@@ -1,53 +1,28 @@
 """The atlas holds a card for every member with equal facts, loads nothing from elsewhere, and answers questions."""
 
 import re
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kinformer.cli.support.atlas_content import atlas_content
 from kinformer.cli.support.catalogue import member_facts
 from kinformer.core.discover import members
 from kinformer.lab.advise.member_costs import member_costs
-from kinformer.pages.atlas import member_card
+from kinformer.pages.atlas.claim_report import read_reports
 from kinformer.pages.atlas.lineage import lineage
-from kinformer.pages.atlas.member_card import draw_member, write_count
-from kinformer.pages.atlas.write_atlas import EXAMPLES, PAGE, SCRIPTS, is_atlas, write_atlas
+from kinformer.pages.atlas.member_card import write_count
+from kinformer.pages.atlas.write_atlas import EXAMPLES, PAGE, SCRIPTS, is_atlas
 from kinformer.pages.idea import all_ideas
 from kinformer.pages.order_of_cost import formula
-from tests.pages.atlas.browser import open_browser
+from tests.pages.atlas.conftest import DRAWN
 
-REPORT = """Random blocks shorten the paths
-Zaheer et al., 2020
-
-  holds          mean path: -1 ± 0.1, wanted below 0
-
-holds
-
-the picture is in claims/bigbird_paths.png
-"""
-DRAWN = {"gpt", "longformer", "transformer_xl", "reformer", "lstm", "bloom", "linformer"}
-NOTHING = '<div class="drawing"></div>'
 FACTS = (
     *("reads", "order of cost", "FLOPs per token", "decoding state", "keys per query", "growth of the cost"),
     *("parameters", "family", "descends from", "what it changes", "descendants", "in Python", "keywords", "train it"),
     *("claims", "measured", "ideas", "read more"),
 )
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("atlas")
-    (root / "claims").mkdir()
-    (root / "claims" / "bigbird_paths.txt").write_text(REPORT, encoding="utf-8")
-    (root / "claims" / "blockbert_memory.txt").write_text("no report\n", encoding="utf-8")
-    with pytest.MonkeyPatch.context() as patch:  # the drawings of all members take 20 s; tests/cli has them too
-        patch.setattr(member_card, "draw_member", lambda name: draw_member(name) if name in DRAWN else NOTHING)
-        write_atlas(atlas_content(root / "claims"), root / "site")
-    return root / "site"
 
 
 @pytest.fixture(scope="module")
@@ -158,33 +133,39 @@ def test_an_atlas_is_recognised(folder: Path, tmp_path: Path) -> None:
     (tmp_path / PAGE).write_text("<title>another page</title>")
     assert not is_atlas(tmp_path)
     assert not is_atlas(tmp_path / "missing")
+    part = tmp_path / "part"
+    part.mkdir()
+    assert not is_atlas(part)
+    (part / SCRIPTS[0]).write_text("")
+    assert is_atlas(part)
+    (part / "notes.txt").write_text("")
+    assert not is_atlas(part)
+
+
+def test_files_that_are_no_reports_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "latin.txt").write_bytes("Verhältnis\nholds\n".encode("latin-1"))
+    (tmp_path / "empty.txt").write_text("\nholds\n")
+    (tmp_path / "open.txt").write_text("a statement\n")
+    (tmp_path / "report.txt").write_text("Random blocks shorten the paths\nZaheer et al., 2020\n\nholds\n")
+    reports = read_reports(tmp_path, ["latin", "empty", "open", "report", "missing"])
+    assert list(reports) == ["latin", "report"]
+    assert reports["report"].statement == "Random blocks shorten the paths"
 
 
 def test_counts_are_written_with_three_digits() -> None:
-    numbers = {4_653_056: "4.65 M", 999_999: "1e+03 k", 12: "12", 43_974_656: "44 M", 2_000_000_000: "2 G"}
-    assert {count: write_count(count) for count in numbers if count != 999_999} == {
-        count: text for count, text in numbers.items() if count != 999_999
+    numbers = {
+        4_653_056: "4.65 M",
+        43_974_656: "44 M",
+        2_000_000_000: "2 G",
+        12: "12",
+        999: "999",
+        999.6: "1 k",
+        999_999: "1 M",
+        999_499: "999 k",
+        999_999_999: "1 G",
+        2e15: "2,000 T",
     }
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with open_browser() as browser:
-        yield browser
-
-
-@pytest.fixture
-def page(browser: Any, folder: Path) -> Iterator[Any]:
-    """The atlas, opened from its file; no error and no request to elsewhere may happen."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    page, problems = context.new_page(), []
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
-    page.on("request", lambda request: None if request.url.startswith("file:") else problems.append(request.url))
-    page.goto(f"{(folder / PAGE).as_uri()}")
-    yield page
-    context.close()
-    assert not problems
+    assert {count: write_count(count) for count in numbers} == numbers
 
 
 def shown_cards(page: Any) -> list[str]:
@@ -231,8 +212,8 @@ def test_what_query_40_reads_under_an_own_expression(page: Any) -> None:
     assert page.inner_text(".query").startswith("Query 39 reads 5 keys: 0, 7, 37-39")
     assert "query=39" in page.url
     page.fill("#expression-left", "Causal() & Bnad(2)")
-    page.wait_for_selector(".error:not([hidden])")
-    assert page.inner_text(".error:visible") == "Bnad in 'Causal() & Bnad(2)' is not a pattern; the nearest is 'Band'"
+    page.wait_for_selector(".view .error:not([hidden])")
+    assert page.inner_text(".view .error:visible") == "There is no pattern Bnad; the nearest is 'Band'"
     page.fill("#expression-left", "Causal() & Band(9)")
     page.wait_for_function("document.querySelector('.view dl').textContent.includes('10 keys per query')")
 
@@ -263,10 +244,11 @@ def test_the_examples_are_expressions(page: Any) -> None:
 @pytest.mark.parametrize(
     ("words", "address"),
     [
-        ("sliding window", "topic=local"),
+        ("sliding window", "#idea/atomic_patterns"),
         ("GPT2LMHeadModel", "#member/gpt"),
         ("SlidingWindow", "Band"),
-        ("streaming llm", "topic=sinks"),
+        ("streaming llm", "#idea/sinks"),
+        ("attention sinks", "#idea/sinks"),
         ("hashed attention", "#idea/lsh"),
         ("longfomer", "#member/longformer"),
         ("Strided", "Strided"),
@@ -275,9 +257,83 @@ def test_the_examples_are_expressions(page: Any) -> None:
 def test_search_finds_other_names(page: Any, words: str, address: str) -> None:
     page.fill("#search", words)
     links = page.evaluate("[...document.querySelectorAll('#results a')].map((x) => decodeURIComponent(x.href))")
-    assert links and address in links[0] or any(address in link for link in links[:3]), links
+    assert address in links[0], links
     page.keyboard.press("Escape")
     assert page.is_hidden("#results")
+
+
+def search(page: Any, words: str) -> list[str]:
+    """Return the texts of the results."""
+    page.fill("#search", words)
+    return page.evaluate("[...document.querySelectorAll('#results a')].map((x) => x.innerText)")
+
+
+@pytest.mark.parametrize("words", ["attention sinks", "sinks", "streaming LLM"])
+def test_an_idea_of_this_name_comes_before_a_topic(page: Any, words: str) -> None:
+    assert search(page, words)[0].startswith("Attention sinks (StreamingLLM) idea")
+    page.focus("#search")
+    page.keyboard.press("Enter")
+    assert page.url.endswith("#idea/sinks")
+
+
+def test_a_result_says_why_it_matches(page: Any) -> None:
+    assert "also called: GPT2LMHeadModel" in search(page, "GPT2LMHeadModel")[0]
+    assert any("reformer member topic: hashed" in text for text in search(page, "hashed attention"))
+    assert "a similar name" in search(page, "longfomer")[0]
+    assert "also called" not in search(page, "longformer")[0]
+
+
+def test_a_filter_is_named_and_ended(page: Any) -> None:
+    assert page.is_hidden("#filter")
+    page.goto(f"{page.url.partition('#')[0]}#members?sort=flops&topic=sinks")
+    assert shown_cards(page) == ["gpt"]
+    assert page.inner_text("#filter").startswith('Only members of the topic "sinks" are shown.')
+    page.select_option("select[name=family]", "heads")
+    assert shown_cards(page) == [] and 'of the family "heads", and of the topic "sinks"' in page.inner_text("#filter")
+    page.click("text=show all members")
+    assert page.is_hidden("#filter")
+    assert len(shown_cards(page)) == len(members()) and "sort=flops" in page.url
+
+
+def test_a_sort_keeps_the_star_of_extrapolated_numbers(page: Any) -> None:
+    page.select_option("select[name=sort]", "flops")
+    costs = member_costs()["members"]
+    lead = page.inner_text("#lead-sort")
+    assert re.findall(r"(\w+) \([\d,]+(\*?)\)", lead) == [
+        (name, "*" if 16384 in costs[name]["extrapolated"] else "") for name in re.findall(r"(\w+) \(", lead)
+    ]
+    assert "*" in lead
+
+
+def test_equal_rows_of_a_comparison_are_pale_and_the_names_stay(page: Any) -> None:
+    page.goto(f"{page.url.partition('#')[0]}#compare?left=gpt&right=llama")
+    rows = page.evaluate(
+        "[...document.querySelectorAll('#table tbody tr')].map((x) => [x.cells[1].innerHTML === x.cells[2].innerHTML,"
+        " x.classList.contains('equal'), Number(getComputedStyle(x).opacity) < 1])"
+    )
+    assert all(row[0] == row[1] == row[2] for row in rows) and {row[0] for row in rows} == {True, False}
+    page.evaluate("scrollTo(0, 600)")
+    box, bar = page.locator("#table thead th").first.bounding_box(), page.locator("nav.top").bounding_box()
+    assert bar["y"] + bar["height"] <= box["y"] + 2 < 100
+
+
+def test_symbols_and_missing_states_are_explained(html: str) -> None:
+    texts = cards(html)
+    assert "marked: number of first tokens of a row that are global" in texts["longformer"]
+    assert "inducing: number of points of each ISAB" in texts["set_transformer"]
+    assert "segment: tokens of a segment" in texts["spalm"]  # its docstring refers to transformer_xl
+    for name, text in texts.items():
+        order = re.search(r"<dt>order of cost</dt><dd><code>(.*?)</code><div class=\"soft\">(.*?)</div>", text)
+        symbols = set(re.findall(r"[A-Za-z_]+", order[1])) - {"log", "sqrt", "steps"}
+        assert all(f"{symbol}: " in order[2] for symbol in symbols) and "a keyword" not in order[2], name
+        assert not re.search(r"<dt>decoding state</dt><dd>none</dd>", text), name
+    assert "about the same FLOPs as" in texts["longformer"] and "the same FLOPs" not in texts["gpt"]
+
+
+def test_drawings_on_cards_name_their_colours_and_axes(html: str) -> None:
+    for name in ("gpt", "longformer", "transformer_xl", "reformer", "bloom"):
+        caption = cards(html)[name].partition('class="caption soft"')[2].partition("</div>")[0]
+        assert "Down: query. Across: " in caption and 'class="dot"' in caption, name
 
 
 @pytest.mark.parametrize("width", [500, 1280])

@@ -34,6 +34,7 @@
       else tab.removeAttribute("aria-current");
     }
     document.body.dataset.alone = String(isMember);
+    document.body.dataset.first = String(section === "members" && !isMember);
     if (isMember) Atlas.showMember(name);
     else if (section === "members") Atlas.showMembers(settings);
     else if (section === "lineage") Atlas.showLineage(settings);

@@ -19,11 +19,12 @@
   function facts(name) {
     const card = Atlas.cards.get(name);
     const pairs = [...card.querySelectorAll("dl.facts > div")];
+    const caption = card.querySelector(".caption")?.outerHTML ?? "";
     const drawing = card.querySelector(".drawing").innerHTML;
     return new Map([
       ["paper", card.querySelector(".paper").innerHTML],
       ["in a sentence", card.querySelector(".says").innerHTML],
-      ["drawing", `<div class="drawing">${drawing}</div>`],
+      ["drawing", `<div class="drawing">${drawing}</div>${caption}`],
       ...pairs.map((pair) => [pair.querySelector("dt").innerHTML, pair.querySelector("dd").innerHTML]),
     ]);
   }
@@ -43,6 +44,7 @@
     for (const [term, value] of left) {
       const row = body.insertRow();
       row.append(cell("th", term, "row"), cell("td", value), cell("td", right.get(term)));
+      row.className = value === right.get(term) ? "equal" : "";
     }
   }
 

@@ -6,6 +6,7 @@
   const cards = new Map([...document.querySelectorAll(".card")].map((card) => [card.dataset.name, card]));
   const list = document.querySelector(".cards");
   const bar = document.getElementById("bar");
+  let topicOfAddress = ""; // the topic that filters the cards; the search sets it
 
   // Members in an order; those without the number come last.
   function sorted(key) {
@@ -34,7 +35,9 @@
   function describe(members, key) {
     const known = members.filter((member) => member[key] !== null);
     if (!(key in UNITS) || !known.length) return "";
-    const ends = known.slice(0, 3).map((member) => `${member.name} (${member[key].toLocaleString("en")})`);
+    const star = (member) => (key === "flops" && member.isEstimated ? "*" : "");
+    const count = (member) => `${member[key].toLocaleString("en")}${star(member)}`;
+    const ends = known.slice(0, 3).map((member) => `${member.name} (${count(member)})`);
     const missing = members.length - known.length;
     const rest = missing ? ` ${missing} members have no such number and come last.` : "";
     return `Fewest${UNITS[key]}${key === "parameters" ? "" : " at 16,384 tokens"}: ${ends.join(", ")}.${rest}`;
@@ -55,15 +58,35 @@
       card.hidden = !isWanted(member, filters);
       list.append(card);
     }
-    const topic = ATLAS.topics.find((entry) => entry.name === filters.topic);
+    topicOfAddress = filters.topic;
+    showFilter(filters);
     document.getElementById("count").textContent = `${wanted.length} of ${members.length} members`;
-    const sentences = [topic ? `${topic.name}: ${topic.says}` : "", describe(wanted, key)];
-    document.getElementById("lead-sort").textContent = sentences.filter(Boolean).join(" ");
+    document.getElementById("lead-sort").textContent = describe(wanted, key);
   }
+
+  // Say by what the cards are filtered, beside a button that shows all of them again.
+  function showFilter({ family, reads, topic }) {
+    const entry = ATLAS.topics.find(({ name }) => name === topic);
+    const parts = [
+      family && `of the family "${family}"`,
+      reads && `that read "${reads}"`,
+      entry && `of the topic "${topic}"`,
+    ].filter(Boolean);
+    document.getElementById("filter").hidden = !parts.length;
+    document.getElementById("filter-text").textContent = `Only members ${parts.join(", and ")} are shown. ${
+      entry ? entry.says : ""
+    }`;
+  }
+
+  document.getElementById("show-all").addEventListener("click", () => {
+    const { value } = bar.elements.sort;
+    Atlas.go("members", value === "name" ? new URLSearchParams() : new URLSearchParams({ sort: value }));
+  });
 
   // Show the whole card of one member.
   function showMember(name) {
     list.classList.add("alone");
+    document.getElementById("filter").hidden = true;
     for (const [other, card] of cards) card.hidden = other !== name;
     document.getElementById("count").textContent = "";
     document.getElementById("lead-sort").textContent = "";
@@ -71,8 +94,8 @@
 
   bar.addEventListener("change", () => {
     const values = new URLSearchParams();
-    for (const name of ["sort", "family", "reads"]) {
-      const value = bar.elements[name].value;
+    for (const name of ["sort", "family", "reads", "topic"]) {
+      const value = name === "topic" ? topicOfAddress : bar.elements[name].value;
       if (value && value !== "name") values.set(name, value);
     }
     Atlas.go("members", values);

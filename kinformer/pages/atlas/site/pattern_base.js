@@ -3,7 +3,16 @@
 (() => {
   const Atlas = (window.Atlas = window.Atlas || {});
 
-  // Base class. `fill(q, h, row)` sets row[k] to 1 if query q reads key k in head h, and to 0 otherwise.
+  // Bytes as words of four bytes, which are handled faster. The words are kept, because rows are reused.
+  const views = new WeakMap();
+  function wordsOf(row) {
+    if (!views.has(row)) views.set(row, new Uint32Array(row.buffer, 0, row.length / 4));
+    return views.get(row);
+  }
+
+  // Base class. `fill(q, h, row)` sets row[k] to 1 if query q reads key k in head h, and to 0 otherwise. `work` is the
+  // number of passes over a row that this takes, about. `byHead` is 0 if all heads read the same keys, and otherwise
+  // the largest number of patterns that heads take in turn, or 1 for a pattern drawn at random for each head.
   class Pattern {
     // The keys that query q reads among the first `length` positions, as bytes of 0 and 1. The array is reused.
     row(q, h, length) {
@@ -17,34 +26,45 @@
     constructor(sign, left, right) {
       super();
       Object.assign(this, { sign, left, right, text: `(${left.text} ${sign} ${right.text})` });
+      Object.assign(this, { work: left.work + right.work + 1, byHead: Math.max(left.byHead, right.byHead) });
     }
 
     fill(q, h, row) {
-      const left = this.left.row(q, h, row.length);
-      const right = this.right.row(q, h, row.length);
-      if (this.sign === "&") for (let k = 0; k < row.length; k += 1) row[k] = left[k] & right[k];
-      else for (let k = 0; k < row.length; k += 1) row[k] = left[k] | right[k];
+      const rows = [row, this.left.row(q, h, row.length), this.right.row(q, h, row.length)];
+      const [to, left, right] = row.length % 4 ? rows : rows.map(wordsOf);
+      if (this.sign === "&") for (let n = 0; n < to.length; n += 1) to[n] = left[n] & right[n];
+      else for (let n = 0; n < to.length; n += 1) to[n] = left[n] | right[n];
     }
   }
 
   class Not extends Pattern {
     constructor(pattern) {
       super();
-      Object.assign(this, { pattern, text: `~${pattern.text}` });
+      Object.assign(this, { pattern, text: `~${pattern.text}`, work: pattern.work + 1, byHead: pattern.byHead });
     }
 
     fill(q, h, row) {
-      const inner = this.pattern.row(q, h, row.length);
-      for (let k = 0; k < row.length; k += 1) row[k] = inner[k] ^ 1;
+      const rows = [row, this.pattern.row(q, h, row.length)];
+      const [to, inner] = row.length % 4 ? rows : rows.map(wordsOf);
+      const ones = row.length % 4 ? 1 : 0x01010101;
+      for (let n = 0; n < to.length; n += 1) to[n] = inner[n] ^ ones;
     }
   }
 
-  // A pattern of the table PATTERNS, with its arguments by name.
+  // A pattern of the table PATTERNS, with its arguments by name. `costing` gives its `fill` a work and byHead.
   class Named extends Pattern {
     constructor(text, fill) {
       super();
-      Object.assign(this, { text, fill });
+      Object.assign(this, { text, fill, work: fill.work ?? 1, byHead: Number(fill.byHead ?? 0) });
     }
+  }
+
+  const costing = (fill, work, byHead) => Object.assign(fill, { work, byHead });
+
+  // The same for a `fill` that uses the rows of other patterns.
+  function costingOf(fill, patterns) {
+    const work = patterns.reduce((sum, pattern) => sum + pattern.work, 1);
+    return costing(fill, work, Math.max(0, ...patterns.map((pattern) => pattern.byHead)));
   }
 
   // A pattern whose row is a run of keys, from..to with both ends.
@@ -122,10 +142,10 @@
       throw new Atlas.PatternError("Heads got no pattern; give one for each head, or fewer that the heads use in turn");
     }
     patterns.forEach((pattern, n) => checks.pattern(`pattern ${n} of Heads`, pattern));
-    const heads = new Named(`Heads(${patterns.map((pattern) => pattern.text).join(", ")})`, (q, h, row) => {
-      row.set(patterns[h % patterns.length].row(q, h, row.length));
-    });
-    return heads;
+    const fill = (q, h, row) => row.set(patterns[h % patterns.length].row(q, h, row.length));
+    const work = 1 + Math.max(...patterns.map((pattern) => pattern.work));
+    const turns = Math.max(patterns.length, ...patterns.map((pattern) => pattern.byHead));
+    return new Named(`Heads(${patterns.map((pattern) => pattern.text).join(", ")})`, costing(fill, work, turns));
   }
 
   // How to write a pattern: its name and the names of its arguments.
@@ -140,5 +160,6 @@
     return cells;
   }
 
-  Object.assign(Atlas, { Pattern, Pair, Not, checks, fillRun, makePattern, usage, matrix, REQUIRED });
+  Object.assign(Atlas, { Pattern, Pair, Not, REQUIRED, checks, costing, costingOf, fillRun, makePattern, matrix });
+  Object.assign(Atlas, { usage, wordsOf });
 })();

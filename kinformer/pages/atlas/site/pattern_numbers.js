@@ -126,34 +126,5 @@
     return layers;
   }
 
-  // Count the pairs of a long row, some queries at a time, so that the page stays responsive. `report` gets the number
-  // of pairs per head, the number of counted queries, and whether all are counted. Return a function that stops it.
-  function countLongRow(pattern, length, report) {
-    const BUDGET = 4000; // milliseconds
-    const SLICE = 25;
-    const STEP = 97; // queries are taken in steps, so that a part of them is spread over the row
-    const began = performance.now();
-    let stopped = false;
-    let counted = 0;
-    let pairs = 0;
-    function slice() {
-      if (stopped) return;
-      const end = performance.now() + SLICE;
-      while (counted < length && performance.now() < end) {
-        const q = (counted * STEP) % length;
-        for (let h = 0; h < HEADS; h += 1) {
-          const row = pattern.row(q, h, length);
-          for (let k = 0; k < length; k += 1) pairs += row[k];
-        }
-        counted += 1;
-      }
-      const isDone = counted === length || performance.now() - began > BUDGET;
-      if (isDone) report(pairs / HEADS / counted, counted);
-      else setTimeout(slice);
-    }
-    setTimeout(slice);
-    return () => (stopped = true);
-  }
-
-  Object.assign(Atlas, { HEADS, headMatrices, countPattern, layersToQuery, countLongRow });
+  Object.assign(Atlas, { HEADS, headMatrices, countPattern, layersToQuery });
 })();

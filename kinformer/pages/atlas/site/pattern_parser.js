@@ -3,6 +3,7 @@
 "use strict";
 (() => {
   const Atlas = (window.Atlas = window.Atlas || {});
+  const VALUES = Object.assign(Object.create(null), { True: true, False: false, None: null });
   const EXAMPLE = "Causal() & Band(64)";
   const LARGEST = Number.MAX_SAFE_INTEGER;
   const SPACE = /\s+|#[^\n]*/;
@@ -19,14 +20,34 @@
       if (token === "(") depth += 1;
       if (token === ")") depth -= 1;
       if (/^\s/.test(token)) {
-        if (token.includes("\n") && depth <= 0) throw unreadable(text, "a line ends outside brackets");
+        if (token.includes("\n") && depth <= 0) throw unreadable(text, "a line ends outside brackets; write one line");
       } else if (!token.startsWith("#")) tokens.push(token);
     }
     return tokens;
   }
 
+  // An error about the first name that is no pattern, or null. A reader corrects a name before brackets.
+  function unknownName(text) {
+    const tokens = [...text.matchAll(TOKEN)].map(([token]) => token).filter((token) => !/^[\s#]/.test(token));
+    const isName = (token, n) => /^[A-Za-z_]/.test(token) && tokens[n + 1] !== "=" && !(token in VALUES);
+    const name = tokens.find((token, n) => isName(token, n) && !isKnown(token));
+    return name === undefined ? null : new PatternError(refusal(name));
+  }
+
+  const isKnown = (name) => Object.hasOwn(Atlas.PATTERNS, name);
+
+  // The message about a name that is no pattern of this page.
+  function refusal(name) {
+    const signs = { and: "&", or: "|", not: "~" };
+    if (name in signs) return `write ${signs[name]} instead of '${name}'`;
+    if (Atlas.NEEDS_TENSOR.has(name)) {
+      return `${name} takes a tensor of a batch, so it has no text form; use it in Python`;
+    }
+    return `there is no pattern ${name}${suggestName(name)}`;
+  }
+
   function unreadable(text, reason) {
-    return new PatternError(`pattern '${text}' does not parse: ${reason}. Write for example '${EXAMPLE}'`);
+    return unknownName(text) ?? new PatternError(`${reason}. Write for example ${EXAMPLE}`);
   }
 
   // Recursive descent over the tokens. The result is a tree of {kind, ...}, which `build` turns into a pattern.
@@ -44,8 +65,9 @@
     take(expected) {
       const token = this.next;
       if (expected !== undefined && token !== expected) {
-        const got = token === undefined ? "the end" : `'${token}'`;
-        throw unreadable(this.text, `got ${got}, expected '${expected}'`);
+        const names = { ")": "a closing bracket", ",": "a comma or a closing bracket" };
+        const where = token === undefined ? "at the end" : `before '${token}'`;
+        throw unreadable(this.text, `${names[expected] ?? `'${expected}'`} is missing ${where}`);
       }
       this.place += 1;
       return token;
@@ -53,7 +75,9 @@
 
     parse() {
       const tree = this.tupleOf(() => this.next === undefined);
-      if (this.next !== undefined) throw unreadable(this.text, `'${this.next}' is not expected there`);
+      if (this.next === ")") throw unreadable(this.text, "a closing bracket has no opening bracket");
+      if (/^[\w(]/.test(this.next ?? "")) throw unreadable(this.text, `& or | is missing before '${this.next}'`);
+      if (this.next !== undefined) throw unreadable(this.text, `'${this.next}' has no meaning there`);
       return tree;
     }
 
@@ -117,7 +141,11 @@
 
     atom() {
       const token = this.take();
-      if (token === undefined) throw unreadable(this.text, "the end is not expected there");
+      if (token === undefined) {
+        const last = this.tokens.at(-1);
+        const isEmpty = last === undefined;
+        throw unreadable(this.text, isEmpty ? "the expression is empty" : `a pattern is missing after '${last}'`);
+      }
       if (token === "(") {
         if (this.next === ")") {
           this.take();
@@ -129,11 +157,14 @@
       }
       if (/^\d/.test(token)) return this.number(token);
       if (/^["']/.test(token)) return { kind: "other", text: token };
-      if (token === "True" || token === "False" || token === "None") {
-        return { kind: "value", value: { True: true, False: false, None: null }[token] };
-      }
+      if (token in VALUES) return { kind: "value", value: VALUES[token] };
       if (/^[A-Za-z_]/.test(token)) return { kind: "name", name: token };
-      throw unreadable(this.text, `'${token}' is not expected there`);
+      if (["&", "|"].includes(token) && this.tokens[this.place - 2] === token) {
+        throw unreadable(this.text, `write '${token}' once`);
+      }
+      const isSign = ["&", "|", ")", ",", "="].includes(token);
+      const missing = `a pattern or a number is missing before '${token}'`;
+      throw unreadable(this.text, isSign ? missing : `'${token}' has no meaning`);
     }
 
     number(token) {
@@ -186,28 +217,26 @@
       case "call":
         if (tree.callee.kind === "name") return buildCall(tree, text);
     }
-    const brackets = tree.kind === "name" && tree.name in Atlas.PATTERNS ? `. Write ${Atlas.usage(tree.name)}` : "";
+    if (tree.kind === "name") {
+      throw new PatternError(
+        isKnown(tree.name) ? `${tree.name} needs brackets: write ${Atlas.usage(tree.name)}` : refusal(tree.name),
+      );
+    }
     throw new PatternError(
-      `'${written(tree)}' in '${text}' is not understood; write patterns with their numbers in brackets, such as ` +
-        `Band(64) or Causal(), and join them with & | ~${brackets}`,
+      `'${written(tree)}' has no meaning here; write patterns with their numbers in brackets, such as Band(64) or ` +
+        "Causal(), and join them with & | ~",
     );
   }
 
   function operand(tree, text) {
     const value = build(tree, text);
     if (value instanceof Atlas.Pattern) return value;
-    throw new PatternError(
-      `${written(tree)} in '${text}' is ${spell(value)}; & | ~ combine patterns, such as Causal()`,
-    );
+    throw new PatternError(`${spell(value)} is no pattern; & | ~ join patterns, such as Causal()`);
   }
 
   function buildCall(tree, text) {
     const name = tree.callee.name;
-    const known = Object.hasOwn(Atlas.PATTERNS, name);
-    if (!known && Atlas.NEEDS_TENSOR.has(name)) {
-      throw new PatternError(`${name} takes a tensor of a batch, so it has no text form; use it in Python`);
-    }
-    if (!known) throw new PatternError(`${name} in '${text}' is not a pattern${suggestName(name)}`);
+    if (!isKnown(name)) throw new PatternError(refusal(name));
     const positional = tree.positional.map((argument) => build(argument, text));
     const named = tree.named.map(([key, argument]) => [key, build(argument, text)]);
     const wrong = (reason) =>
@@ -218,8 +247,8 @@
   // The end of a message about an unknown name: the nearest name, or all names.
   function suggestName(name) {
     const names = Object.keys(Atlas.PATTERNS).sort();
-    const synonym = (Atlas.SYNONYMS || {})[name];
-    if (synonym) return `; use '${synonym}' instead`;
+    const words = window.ATLAS ? ATLAS.words : {};
+    if (Object.hasOwn(words, name) && isKnown(words[name])) return `; use '${words[name]}' instead`;
     const distances = names.map((other) => [editDistance(name.toLowerCase(), other.toLowerCase()), other]);
     const [distance, nearest] = distances.reduce((best, entry) => (entry[0] < best[0] ? entry : best));
     // half of the letters wrong: no name is meant
@@ -242,9 +271,12 @@
   // Return the pattern of an expression; throws PatternError, with a message of one line.
   function parsePattern(text) {
     const source = text.trim();
-    const pattern = build(new Parser(source).parse(), source);
+    const tree = new Parser(source).parse();
+    const unknown = unknownName(source);
+    if (unknown) throw unknown;
+    const pattern = build(tree, source);
     if (!(pattern instanceof Atlas.Pattern)) {
-      throw new PatternError(`'${source}' is ${spell(pattern)}, not a pattern; write for example '${EXAMPLE}'`);
+      throw new PatternError(`${spell(pattern)} is no pattern. Write for example ${EXAMPLE}`);
     }
     return pattern;
   }

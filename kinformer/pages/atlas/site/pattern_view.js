@@ -1,18 +1,24 @@
-// A pattern on the page: the expression, its matrix, its numbers, and what one query reads.
+// A pattern on the page: the expression, its matrix with numbered axes, and what one query reads.
 "use strict";
 (() => {
   const Atlas = (window.Atlas = window.Atlas || {});
   const WIDEST = 520; // pixels of a drawing
   const STRIP = 14; // pixels of the strip of layers below the matrix
+  const TICKS = 8; // numbers along an axis, at most
   const number = (value) => value.toLocaleString("en", { maximumFractionDigits: 1 });
-  const percent = (share) => `${(100 * share).toLocaleString("en", { maximumSignificantDigits: 3 })}%`;
 
   const TEMPLATE = `
     <label class="expression"><span class="side"></span>
       <input spellcheck="false" autocapitalize="off" autocomplete="off"></label>
-    <p class="error" role="alert" hidden></p>
-    <div class="shown">
-      <canvas tabindex="0" role="img"></canvas>
+    <div class="message"><p class="error" role="alert" hidden></p></div>
+    <div class="shown" hidden>
+      <div class="plot"><span class="axis-name across">key (position that is read) →</span>
+        <span class="axis-name down">query (position that reads) →</span>
+        <div class="axis across" aria-hidden="true"></div><div class="axis down" aria-hidden="true"></div>
+        <canvas tabindex="0" role="img"></canvas>
+        <ul class="key"><li><span class="swatch cell"></span>the query reads the key</li>
+          <li><span class="swatch query-row"></span>the keys of the chosen query</li>
+          <li><span class="swatch strip"></span>strip: positions that reach it, paler after more layers</li></ul></div>
       <p class="query" role="status"></p>
       <dl class="facts"></dl>
     </div>`;
@@ -23,7 +29,7 @@
     constructor(host, side, onQuery, onText) {
       host.innerHTML = TEMPLATE;
       host.className = "view";
-      Object.assign(this, { host, onQuery, length: 0, query: 0, head: 0, text: null, stop: () => {} });
+      Object.assign(this, { host, onQuery, length: 0, query: 0, head: 0, text: null, preview: null, stop: () => {} });
       host.querySelector(".side").textContent = side === "left" ? "expression" : "second expression";
       this.input = host.querySelector("input");
       this.input.id = `expression-${side}`;
@@ -37,15 +43,30 @@
         clearTimeout(waiting);
         onText(this.input.value);
       });
-      this.canvas.addEventListener("pointermove", (event) => this.pointAt(event));
-      this.canvas.addEventListener("pointerdown", (event) => this.pointAt(event));
+      // A mouse shows the query below it for a while. A click or a tap chooses; a swipe scrolls the page.
+      this.canvas.addEventListener("pointermove", (event) => {
+        if (event.pointerType === "mouse") this.showPreview(this.queryAt(event));
+      });
+      this.canvas.addEventListener("pointerleave", () => this.showPreview(null));
+      this.canvas.addEventListener("click", (event) => {
+        const query = this.queryAt(event);
+        if (query !== null) this.onQuery(query);
+      });
       this.canvas.addEventListener("keydown", (event) => this.onKey(event));
     }
 
-    pointAt(event) {
+    // The query at a place of the drawing; null below the matrix.
+    queryAt(event) {
       const box = this.canvas.getBoundingClientRect();
-      const place = Math.floor(((event.clientY - box.top) / box.height) * (this.length + this.stripRows()));
-      if (place >= 0 && place < this.length && place !== this.query) this.onQuery(place);
+      const rows = (this.canvas.height * this.length) / this.canvas.width;
+      const place = Math.floor(((event.clientY - box.top - 1) / (box.height - 2)) * rows);
+      return this.pattern && place >= 0 && place < this.length ? place : null;
+    }
+
+    showPreview(query) {
+      if (query === this.preview || !this.pattern) return;
+      this.preview = query;
+      this.draw();
     }
 
     onKey(event) {
@@ -53,6 +74,7 @@
       const target = event.key === "Home" ? 0 : event.key === "End" ? this.length - 1 : this.query + step;
       if (step === undefined && event.key !== "Home" && event.key !== "End") return;
       event.preventDefault();
+      this.preview = null;
       this.onQuery(Math.max(0, Math.min(this.length - 1, target)));
     }
 
@@ -65,23 +87,29 @@
       if (this.pattern) this.draw();
     }
 
+    // Compute the matrices. The last drawing stays, dimmed, while the expression has an error.
     evaluate() {
       this.stop();
       const error = this.host.querySelector(".error");
+      const shown = this.host.querySelector(".shown");
       this.pattern = null;
+      this.preview = null;
       try {
-        this.pattern = Atlas.parsePattern(this.text);
-        this.matrices = Atlas.headMatrices(this.pattern, this.length);
+        const pattern = Atlas.parsePattern(this.text);
+        this.matrices = Atlas.headMatrices(pattern, this.length);
+        this.pattern = pattern;
+        error.textContent = "";
+        shown.hidden = false;
       } catch (problem) {
         if (!(problem instanceof Atlas.PatternError) && !(problem instanceof RangeError)) throw problem;
-        this.pattern = null;
         const isTooLarge = problem instanceof RangeError; // of an array or of the stack
-        error.textContent = isTooLarge ? "this expression is too large for the page" : problem.message;
+        const message = isTooLarge ? "this expression is too large for the page" : problem.message;
+        error.textContent = message[0].toUpperCase() + message.slice(1);
       }
       error.hidden = Boolean(this.pattern);
+      shown.classList.toggle("old", !this.pattern);
       this.input.setAttribute("aria-invalid", String(!this.pattern));
-      this.host.querySelector(".shown").hidden = !this.pattern;
-      if (this.pattern) this.count();
+      if (this.pattern) this.stop = Atlas.showFacts(this);
     }
 
     // True if the heads read different keys.
@@ -90,50 +118,9 @@
       return others.some((cells) => cells.some((bit, n) => bit !== first[n]));
     }
 
-    count() {
-      const { length, matrices } = this;
-      const counted = Atlas.countPattern(this.pattern, length, matrices);
-      const pairs = Math.round(counted.mean * length);
-      const dense = counted.ahead ? length * length : (length * (length + 1)) / 2;
-      const where = counted.ahead ? "of full attention" : "of causal attention";
-      const range = counted.least === counted.most ? "" : ` (${number(counted.least)} to ${number(counted.most)})`;
-      const goal = counted.ahead ? "all positions" : "all earlier positions";
-      const facts = [
-        ["keys per query", `${number(counted.mean)} on average${range}`],
-        ["pairs", `${number(pairs)} per head, ${percent(pairs / dense)} ${where}`],
-        [
-          "connects",
-          counted.steps === null
-            ? `never: ${percent(counted.reached)} of the pairs connect, however many layers there are`
-            : `${goal} after ${counted.steps} layer${counted.steps === 1 ? "" : "s"}`,
-        ],
-        [`at ${number(ATLAS.longest)} tokens`, "counting …"],
-      ];
-      if (this.differsByHead) facts.push(["heads", "they differ; the numbers are means over the first 4 heads"]);
-      this.host.querySelector("dl").replaceChildren(
-        ...facts.map(([term, value]) => {
-          const pair = document.createElement("div");
-          const [dt, dd] = [document.createElement("dt"), document.createElement("dd")];
-          [dt.textContent, dd.textContent] = [term, value];
-          pair.append(dt, dd);
-          return pair;
-        }),
-      );
-      const long = this.host.querySelectorAll("dd")[3];
-      // rows of another length need their own pattern, because a pattern reuses its row
-      this.stop = Atlas.countLongRow(Atlas.parsePattern(this.text), ATLAS.longest, (keys, queries) => {
-        const full = counted.ahead ? ATLAS.longest : (ATLAS.longest + 1) / 2;
-        const about = queries < ATLAS.longest ? ` (from ${number(queries)} queries of the row)` : "";
-        long.textContent = `${number(keys)} keys per query, ${percent(keys / full)} ${where}${about}`;
-      });
-    }
-
-    stripRows() {
-      return (STRIP / this.canvas.width) * this.length || 0;
-    }
-
     draw() {
-      const { length, query } = this;
+      const { length } = this;
+      const query = this.preview ?? this.query;
       const cells = this.matrices[Math.min(this.head, this.matrices.length - 1)];
       const cell = Math.max(1, Math.floor(WIDEST / length));
       const canvas = this.canvas;
@@ -163,12 +150,29 @@
       paint.globalAlpha = 1;
       paint.strokeStyle = colourOf("--ink");
       paint.strokeRect(0.5, query * cell + 0.5, canvas.width - 1, Math.max(1, cell - 1));
-      this.tell(cells, layers);
+      this.number(cell);
+      this.tell(query, cells, layers);
+    }
+
+    // Write the numbers of positions along both axes.
+    number(cell) {
+      const step = [1, 2, 5, 10, 20, 50, 100].find((size) => this.length / size <= TICKS);
+      const ends = { across: ["left", this.canvas.width], down: ["top", this.canvas.height] };
+      for (const [axis, [side, size]] of Object.entries(ends)) {
+        const ticks = [];
+        for (let place = 0; place < this.length; place += step) {
+          const tick = document.createElement("span");
+          tick.textContent = place;
+          tick.style[side] = `${(100 * (place + 0.5) * cell) / size}%`;
+          ticks.push(tick);
+        }
+        this.host.querySelector(`.axis.${axis}`).replaceChildren(...ticks);
+      }
     }
 
     // The query in words: its keys, and how many positions reach it after each number of layers.
-    tell(cells, layers) {
-      const { length, query } = this;
+    tell(query, cells, layers) {
+      const { length } = this;
       const keys = [];
       for (let k = 0; k < length; k += 1) if (cells[query * length + k]) keys.push(k);
       const count = `${keys.length} key${keys.length > 1 ? "s" : ""}`;

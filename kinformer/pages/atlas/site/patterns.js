@@ -2,10 +2,10 @@
 "use strict";
 (() => {
   const Atlas = (window.Atlas = window.Atlas || {});
-  const { checks, fillRun, REQUIRED } = Atlas;
+  const { checks, costing, costingOf, fillRun, REQUIRED } = Atlas;
 
   // A pattern that is a name for an expression of others: its rows are those of the expression.
-  const spelled = (pattern) => (q, h, row) => row.set(pattern.row(q, h, row.length));
+  const spelled = (pattern) => costingOf((q, h, row) => row.set(pattern.row(q, h, row.length)), [pattern]);
   const make = (name, ...values) =>
     Atlas.makePattern(name, values, [], (reason) => new Atlas.PatternError(`${name}: ${reason}`));
   const and = (left, right) => new Atlas.Pair("&", left, right);
@@ -75,11 +75,14 @@
     checks.atLeast(`${name}.offset`, offset, 0);
     const sum = summary + offset;
     refuseUnless(sum <= block, `${name}: got summary + offset=${sum}, expected at most block=${block}`);
+    let filled = null; // every query reads the same keys, so a row is filled once
     return (q, h, row) => {
+      if (row === filled) return;
       row.fill(0);
       for (let start = 0; start < row.length; start += block) {
         row.fill(1, start + block - offset - summary, start + block - offset);
       }
+      filled = row;
     };
   }
 
@@ -94,7 +97,7 @@
     refuseUnless(width % wide === 0, `width=${width} is not a multiple of block[1]=${wide}; change one of them`);
     const size = high * wide;
     const across = width / wide; // blocks in a row of blocks
-    return (q, h, row) => {
+    const fill = (q, h, row) => {
       const number = blockOf(q, size);
       const top = Math.floor(number / across) * high;
       const left = (number % across) * wide;
@@ -106,6 +109,7 @@
         row[k] = below >= -rows && below < rows + high && right >= -columns && right < columns + wide ? 1 : 0;
       }
     };
+    return costing(fill, 30, false);
   }
 
   function makeImage2D({ width, block, memory }, name) {
@@ -118,28 +122,30 @@
     checks.atLeast(`${name}.of`, of, 1);
     checks.atLeast(`${name}.turn`, turn, 0);
     refuseUnless(turn < of, `${name}.turn=${turn}: give a number below ${name}.of=${of}`);
-    return (q, h, row) => row.fill(h % of === turn ? 1 : 0);
+    return costing((q, h, row) => row.fill(h % of === turn ? 1 : 0), 1, of);
   }
 
   function makePieces({ n, ...pieces }, name) {
     checks.atLeast(`${name}.n`, n, 0);
     for (const [piece, pattern] of Object.entries(pieces)) checks.pattern(`${name}.${piece}`, pattern);
-    return (q, h, row) => {
+    const fill = (q, h, row) => {
       const isGlobal = q < n;
       const cut = Math.min(n, row.length);
       const place = isGlobal ? q : q - n;
       if (cut > 0) row.set((isGlobal ? pieces.g2g : pieces.l2g).row(place, h, cut));
       if (row.length > n) row.set((isGlobal ? pieces.g2l : pieces.l2l).row(place, h, row.length - n), n);
     };
+    return costingOf(fill, Object.values(pieces));
   }
 
   function makeShifted({ pattern, n }, name) {
     checks.pattern(`${name}.pattern`, pattern);
     checks.atLeast(`${name}.n`, n, 0);
-    return (q, h, row) => {
+    const fill = (q, h, row) => {
       row.fill(0);
       if (q >= n && row.length > n) row.set(pattern.row(q - n, h, row.length - n), n);
     };
+    return costingOf(fill, [pattern]);
   }
 
   function makeStar({ n }, name) {

@@ -60,16 +60,26 @@
       }
       return drawn.get(place);
     }
-    return (q, h, row) => {
+    const readers = new Map(); // for each block the query blocks that drew it, by head and number of query blocks
+    function readersOf(h, blocks) {
+      const place = `${h},${blocks}`;
+      if (!readers.has(place)) {
+        const lists = Array.from({ length: blocks }, () => []);
+        for (let row = 0; row < blocks; row += 1) {
+          for (const drawn of drawBlocks(h, row)) if (drawn >= 0 && drawn < blocks) lists[drawn].push(row);
+        }
+        readers.set(place, lists);
+      }
+      return readers.get(place);
+    }
+    const fill = (q, h, row) => {
       const own = head === null ? h : head;
       const block_ = Math.floor(q / block);
       row.fill(0);
       fillBlocks(row, drawBlocks(own, block_), block);
-      if (!symmetric) return;
-      for (let column = 0; column * block < row.length; column += 1) {
-        if (drawBlocks(own, column).includes(block_)) fillBlocks(row, [column], block);
-      }
+      if (symmetric) fillBlocks(row, readersOf(own, Math.ceil(row.length / block))[block_], block);
     };
+    return Atlas.costing(fill, 1, head === null);
   }
 
   function makePublishedRandom(values, name) {
@@ -82,12 +92,13 @@
     checks.atLeast(`${name}.among`, among, first + 1);
     checks.whole(`${name}.seed`, seed);
     checks.atLeast(`${name}.head`, head === null ? 0 : head, 0);
-    return (q, h, row) => {
+    const fill = (q, h, row) => {
       const block_ = Math.floor(q / block);
       row.fill(0);
       const own = head === null ? h : head;
       fillBlocks(row, drawOutsideWindow(keys, seed, own, block_, first, among, window_), block);
     };
+    return Atlas.costing(fill, 1, head === null);
   }
 
   Object.assign(Atlas, { makeRandom, makePublishedRandom });

@@ -14,17 +14,20 @@
     const list = [];
     const words = (name) => Object.keys(ATLAS.words).filter((word) => ATLAS.words[word] === name);
     for (const { name, sentence, topics } of ATLAS.members) {
-      const texts = [name, words(name).join(" | "), topics.join(" "), sentence];
-      list.push({ label: name, kind: "member", about: sentence, address: `#member/${name}`, texts });
+      const texts = [name, words(name).join(" | "), topics.join(" | "), sentence];
+      const fields = ["", "also called", "topic", ""];
+      list.push({ label: name, kind: "member", about: sentence, address: `#member/${name}`, texts, fields });
     }
     for (const { name, sentence, example } of ATLAS.patterns) {
       const address = `#playground?${new URLSearchParams({ left: example })}`;
       const texts = [name, words(name).join(" | "), sentence];
-      list.push({ label: name, kind: "pattern", about: sentence, address, texts });
+      list.push({ label: name, kind: "pattern", about: sentence, address, texts, fields: ["", "also called", ""] });
     }
     for (const { key, title, sentence, names } of ATLAS.ideas) {
-      const texts = [title, [key, ...names].join(" | "), sentence];
-      list.push({ label: title, kind: "idea", about: sentence, address: `#idea/${key}`, texts });
+      const parts = title.split(/[()]/).map((part) => part.trim()).filter(Boolean); // "LSH attention (Reformer)"
+      const texts = [title, [key, ...parts, ...names].join(" | "), sentence];
+      const fields = ["", "also called", ""];
+      list.push({ label: title, kind: "idea", about: sentence, address: `#idea/${key}`, texts, fields });
     }
     for (const { name, says, also, members, patterns, draws } of ATLAS.topics) {
       if (!members.length && !patterns.length && !draws) continue;
@@ -33,18 +36,22 @@
         ? `#members?${new URLSearchParams({ topic: name })}`
         : `#playground?${new URLSearchParams({ left: draw })}`;
       const kind = members.length ? `topic, ${members.length} member${members.length > 1 ? "s" : ""}` : "topic";
-      list.push({ label: name, kind, about: says, address, texts: [name, also.join(" | "), says] });
+      const fields = ["", "also called", ""];
+      const texts = [name, also.join(" | "), says];
+      list.push({ label: name, kind, about: says, address, texts, fields, isTopic: true });
     }
-    return list.map((entry) => ({ ...entry, texts: entry.texts.map(plain) }));
+    return list.map((entry) => ({ ...entry, written: entry.texts, texts: entry.texts.map(plain) }));
   }
   const everything = entries();
 
   // A smaller number is a better match; Infinity is none. Every word must occur in some text.
   function distance(entry, query) {
     const [name] = entry.texts;
-    if (name === query) return 0;
+    const late = entry.isTopic ? 1.5 : 0; // a member, pattern or idea of exactly this name comes before a topic
+    if (name === query) return late;
     const words = query.split(" ");
-    if (entry.texts[1].split(/ \| /).includes(query)) return 1;
+    const alike = (other) => other === query || `${other}s` === query || other === `${query}s`;
+    if (entry.texts[1].split(/ \| /).some(alike)) return 1 + late;
     if (name.startsWith(query)) return 2;
     if (words.every((word) => name.includes(word))) return 3;
     const places = words.map((word) => entry.texts.findIndex((text) => text.includes(word)));
@@ -61,7 +68,23 @@
       .filter(({ rank }) => rank < Infinity)
       .sort((a, b) => a.rank - b.rank)
       .slice(0, MOST)
-      .map(({ entry }) => entry);
+      .map(({ entry, rank }) => ({ ...entry, why: explain(entry, query, rank) }));
+  }
+
+  // Why an entry matches, if its name and its sentence do not show it.
+  function explain(entry, query, rank) {
+    if (rank === 9) return "a similar name";
+    const words = query.split(" ");
+    const shown = `${entry.texts[0]} ${entry.texts.at(-1)}`;
+    const hidden = words.filter((word) => !shown.includes(word));
+    if (!hidden.length) return "";
+    for (let n = 1; n < entry.texts.length - 1; n += 1) {
+      const parts = entry.written[n].split(" | ");
+      const whole = parts.find((part) => plain(part).includes(query));
+      const matching = hidden.map((word) => parts.find((part) => plain(part).includes(word))).filter(Boolean);
+      if (whole || matching.length) return `${entry.fields[n]}: ${whole || [...new Set(matching)].join(", ")}`;
+    }
+    return "";
   }
 
   function show(entries) {
@@ -76,7 +99,13 @@
         link.tabIndex = -1;
         const [name, kind, about] = ["b", "span", "small"].map((tag) => document.createElement(tag));
         [name.textContent, kind.textContent, about.textContent] = [entry.label, ` ${entry.kind} `, entry.about];
-        link.append(name, kind, about);
+        link.append(name, kind);
+        if (entry.why) {
+          const why = document.createElement("em");
+          why.textContent = entry.why;
+          link.append(why);
+        }
+        link.append(about);
         item.append(link);
         return item;
       }),

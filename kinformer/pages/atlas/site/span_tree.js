@@ -40,7 +40,7 @@
 
   function makeTree({ k }, name) {
     Atlas.checks.atLeast(`${name}.k`, k, 1);
-    return (q, h, row) => {
+    const fill = (q, h, row) => {
       const query = nodeAt(q);
       const ends = []; // by level: the runs of spans before and after the token
       for (let position = 0; position < row.length; position += 1) {
@@ -61,6 +61,7 @@
         row[position] = reads || (level === 0 && number === token) ? 1 : 0;
       }
     };
+    return Atlas.costing(fill, 100, false);
   }
 
   function makeTreeLevel({ k, level, causal }, name) {

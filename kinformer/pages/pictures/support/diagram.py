@@ -112,12 +112,12 @@ class Diagram:
     @property
     def width(self) -> int:
         """Number of characters in a line."""
-        return 1 + max(_right_bottom(shape)[0] for shape in self.shapes)
+        return 1 + max((_right_bottom(shape)[0] for shape in self.shapes), default=-1)
 
     @property
     def height(self) -> int:
         """Number of lines."""
-        return 1 + max(_right_bottom(shape)[1] for shape in self.shapes)
+        return 1 + max((_right_bottom(shape)[1] for shape in self.shapes), default=-1)
 
 
 def words_of(box: Frame) -> list[Label]:

@@ -5,7 +5,7 @@ from html import escape
 from kinformer.pages.pictures.support.diagram import Circle, Diagram, Frame, Stroke, texts
 from kinformer.pages.plots import COLOURS
 
-WIDE, HIGH = 8, 17  # size of a character
+WIDE, HIGH = 8, 16  # size of a character; twice as high as wide, so that circles are round
 PAPER = "var(--paper, Canvas)"  # a box hides the lines behind it
 FONT = "font-family:ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace;font-size:13px;white-space:pre"
 
@@ -22,7 +22,7 @@ def diagram_svg(diagram: Diagram) -> str:
     for words in texts(diagram):
         weight = ' font-weight="bold"' if words.bold else ""
         shapes.append(
-            f'<text x="{words.x * WIDE}" y="{words.y * HIGH + 13}" textLength="{len(words.text) * WIDE}" '
+            f'<text x="{words.x * WIDE}" y="{words.y * HIGH + 12}" textLength="{len(words.text) * WIDE}" '
             f'lengthAdjust="spacingAndGlyphs" fill="{_colour(words.kind)}"{weight}>{escape(words.text)}</text>'
         )
     return (
