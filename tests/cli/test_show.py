@@ -461,7 +461,7 @@ def test_misspelled_lists_are_suggested(capsys: pytest.CaptureFixture[str]) -> N
     ("text", "message"),
     [
         ("Causl() & Band(8)", "Causl in 'Causl() & Band(8)' is not a pattern; the nearest is 'Causal'"),
-        ("Heads(Band(2), Cusal())", "Cusal in 'Heads(Band(2), Cusal())' is not a pattern; the nearest is 'Causal'"),
+        ("~(Band(2) | Cusal())", "Cusal in '~(Band(2) | Cusal())' is not a pattern; the nearest is 'Causal'"),
         ("Causal() &", "pattern 'Causal() &' does not parse: invalid syntax"),
     ],
 )
