@@ -55,7 +55,7 @@ def fill(
     spelled = tokenizer_of_model(model)
     with from_user(ValueError):
         tokens = encode_blanks(os.fsencode(text), spelled.encode, model.mask).to(next(model.parameters()).device)
-    row = tokens.new_tensor(add_special_tokens(model, spelled, tokens.tolist()))
+    whole_row = tokens.new_tensor(add_special_tokens(model, spelled, tokens.tolist()))
     before = len(begin_tokens(model, spelled, tokens.tolist()))
     if not bool((tokens == model.mask).any()):
         raise UserError(
@@ -63,8 +63,8 @@ def fill(
         )
     with from_user(ValueError, LookupError), print_warnings():
         warn_of_loss(model, re.split(rb"\\?_", os.fsencode(text)))
-        probabilities = blank_probabilities(model, row)
-        filled = fill_blanks(model, row)[before : before + len(tokens)]
+        probabilities = blank_probabilities(model, whole_row)
+        filled = fill_blanks(model, whole_row)[before : before + len(tokens)]
         whole = spelled.decode(filled.tolist()).decode(errors="replace")
     likely, best_tokens = probabilities.topk(min(best, probabilities.shape[1]))
     answers: list[list[dict[str, Any]]] = [

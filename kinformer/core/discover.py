@@ -104,11 +104,9 @@ def modules(kind: str) -> dict[str, types.ModuleType]:
 
 
 def import_part_file(file: Path) -> types.ModuleType:
-    """Import a file that `part_files` names.
+    """Import the file of a part.
 
-    file: the file.
-
-    Errors: ImportError if it fails to import.
+    file: a file that `part_files` names; ImportError if it fails to import.
     """
     full = dotted_name(file)
     return import_or_explain(full, functools.partial(importlib.import_module, full))

@@ -5,9 +5,9 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.discover import modules
 from kinformer.core.pattern import Heads, Pattern
-from kinformer.core.pattern_syntax import parse_pattern_syntax
 from kinformer.core.quote import quote, shorten
 
 Made = Mapping[str, Callable[..., Any]]
@@ -24,8 +24,13 @@ def parse(text: str, own_patterns: Made | None = None) -> Pattern:
 
     Errors: ValueError, in one line, if the text is not understood; for an unknown name it names the nearest pattern.
     """
-    names = {**_patterns(), **(own_patterns or {})}
-    pattern = _build(parse_pattern_syntax(text, names), text, names)
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except SyntaxError as error:
+        raise ValueError(
+            f"pattern {quote(text)} does not parse: {error.msg}; write for example 'Causal() & Band(64)'"
+        ) from None
+    pattern = _build(tree, text, {**_patterns(), **(own_patterns or {})})
     if not isinstance(pattern, Pattern):
         raise ValueError(f"{quote(text)} is {quote(pattern)}, not a pattern; write for example 'Causal() & Band(64)'")
     return pattern
@@ -56,6 +61,8 @@ def _build(node: ast.expr, text: str, names: Made) -> Any:
         case ast.BinOp(left=left, op=ast.BitOr(), right=right):
             return _operand(left, text, names) | _operand(right, text, names)
         case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
+            if name not in names:
+                raise ValueError(f"{shorten(name)} in {quote(text)} is not a pattern{suggest_names(name, names)}")
             values = [_build(arg, text, names) for arg in args]
             named = {word.arg: _build(word.value, text, names) for word in keywords if word.arg}
             try:

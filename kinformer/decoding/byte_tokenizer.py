@@ -59,7 +59,7 @@ def begin_tokens(model: Any, tokenizer: Any, tokens: Sequence[int]) -> Sequence[
 
 
 def add_special_tokens(model: Any, tokenizer: Any, tokens: Sequence[int]) -> list[int]:
-    """Return a whole text with the special tokens that the model was trained with, as far as they are known.
+    """Return a whole text with the special tokens that a model of another library was trained with.
 
     A model that kinformer trained read none. A decoder of another library gets the begin tokens of its tokenizer. A
     masked model or a classifier of another library, such as BERT, gets the tokens before and behind a text, [CLS] and

@@ -1,6 +1,7 @@
 """look: read a text with a trained model, and return its attention maps and the loss of each token."""
 
 import math
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -96,8 +97,8 @@ def look(
         any module with `Attention` layers, which is called with `text`.
     text: the text; the model's own tokenizer reads it, or else each byte is a token. A model of another library also
         reads the special tokens of its tokenizer: [CLS] and [SEP] around the text for BERT, and the begin token for
-        Llama. Or its token ids, to which nothing is added: a list, a tensor [T] or [1, T], or a dict of one row as a
-        tokenizer of transformers returns it. For any other module: the tensor of one row that it is called with.
+        Llama. Or its token ids, which are read as they are: a list, a tensor [T] or [1, T], or a dict of one row as
+        a tokenizer of transformers returns it. For any other module: the tensor of one row that it is called with.
     cells: largest number of rows of a map. Longer texts get blocks of equal numbers of tokens. With None, a text
         of up to 2,048 tokens has a cell for every pair, and a longer one has at most 128 rows.
     on_progress: function that takes the number of layers that are done.
@@ -183,10 +184,10 @@ def _as_model(model: Any, text: Any) -> nn.Module:
 @contextmanager
 def _without_progress_bars() -> Iterator[None]:
     """Switch off the progress bars of transformers, which would report files that nobody asked for."""
-    from transformers.utils import logging  # its model was given, so it is imported already
-
-    was_enabled = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
+    logging: Any = sys.modules.get("transformers.utils.logging")  # a model of transformers has imported it
+    was_enabled = logging is not None and logging.is_progress_bar_enabled()
+    if was_enabled:
+        logging.disable_progress_bar()
     try:
         yield
     finally:

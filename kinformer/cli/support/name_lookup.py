@@ -1,5 +1,6 @@
 """Lookup of names for `kinformer show`: parts, members, the public API, user files and topics."""
 
+import ast
 import functools
 import inspect
 import re
@@ -29,11 +30,11 @@ from kinformer.cli.support.typed_parts import (
     own_pages,
     words_as_call,
 )
-from kinformer.core.did_you_mean import ADVICE, find_synonym
+from kinformer.core.did_you_mean import ADVICE, find_synonym, suggest_names
 from kinformer.core.discover import has_plugins, import_part_file, kinds, modules, part_files
 from kinformer.core.keywords import split
-from kinformer.core.pattern_syntax import parse_pattern_syntax
 from kinformer.core.public_names import CONTRACTS
+from kinformer.core.quote import quote, shorten
 from kinformer.lab.environments.support.make_environment import environment_folder
 from kinformer.lab.errors import UserError, from_user
 from kinformer.pages.module_docs import first_sentence, public_parts
@@ -152,9 +153,15 @@ def _refuse_unknown_patterns(text: str) -> None:
     """Refuse an expression of patterns with an unknown name; paths and calls of other parts are not refused."""
     if ".py" in text or not EXPRESSION.search(text) or re.match(r"[a-z]\w*\(", text) or called_class(text):
         return
-    names = {name for name, file in files_of_parts().items() if ".patterns." in f".{file}."}
-    with from_user(ValueError):
-        parse_pattern_syntax(text, {*names, "Heads"})
+    names = {"Heads", *(name for name, file in files_of_parts().items() if ".patterns." in f".{file}.")}
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except SyntaxError:
+        return  # `parse` says what is wrong
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id=name)) if name not in names:
+                raise UserError(f"{shorten(name)} in {quote(text)} is not a pattern{suggest_names(name, names)}")
 
 
 def _unknown(name: str, offered: Iterable[str]) -> UserError:

@@ -44,7 +44,9 @@ def draw_token_circle(diagram: Diagram, kinds: Sequence[int]) -> None:
 
 
 def draw_direction(diagram: Diagram, angle: float, length: float, label: str, kind: int) -> None:
-    """Draw an arrow from the centre of the circle, and write a label at its end, or below it if it points to the left.
+    """Draw an arrow from the centre of the circle, and write a label at its end.
+
+    A label of an arrow to the left stands below it.
 
     diagram: the diagram to draw in.
     angle: direction in degrees.
