@@ -13,54 +13,13 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from kinformer.checkpoint.chat_template import render_chat
+from kinformer.checkpoint.lost_bytes import LostBytes
 from kinformer.checkpoint.special_tokens import SpecialTokens
 from kinformer.core.from_json import from_json
-from kinformer.core.warn import warn
 
 BYTES = 256  # tokens of a model of bytes
 NO_BYTE, NO_SPECIAL = BYTES, SpecialTokens()
 GROUP, BEFORE = 64, 8  # number of tokens compared at a time; number of earlier tokens decoded with them
-
-
-class LostBytes(NamedTuple):
-    """Number of bytes of a text that are lost if it is encoded and decoded, with the first lost character.
-
-    read: number of bytes of the text.
-    missing: number of lost bytes.
-    letter: first lost character.
-    place: description of the place of that character, for the message.
-    """
-
-    read: int = 0
-    missing: int = 0
-    letter: str = ""
-    place: str = ""
-
-    def plus(self, other: "LostBytes") -> "LostBytes":
-        """Return the sums over two texts, with the first lost character of both.
-
-        other: lost bytes of the later text.
-        """
-        first = self if self.missing else other
-        return LostBytes(self.read + other.read, self.missing + other.missing, first.letter, first.place)
-
-    def warn(
-        self, name: str, so: str = "they are neither trained on nor scored; tokenizer=bpe:4096 loses none"
-    ) -> None:
-        """Warn, in one line, if bytes were lost.
-
-        name: name of the text.
-        so: words on the consequence of the loss, at the end of the message.
-        """
-        if self.missing:
-            share, in_place = (
-                self.missing / self.read,
-                f" in {self.place}" if self.place and self.place not in name else "",
-            )
-            summary = (
-                f"{self.missing:,} of {self.read:,} bytes ({share:.2%}) of {name}, first {self.letter!r}{in_place}"
-            )
-            warn(f"the tokenizer loses {summary}: {so}")
 
 
 class Encoding(NamedTuple):
@@ -135,12 +94,23 @@ class Tokenizer:
         text = self.special.names.get(name)
         return None if text is None else cast(int | None, self.backend.token_to_id(text))
 
-    @cached_property
+    @property
     def begins(self) -> tuple[int, ...]:
         """Ids that transformers puts before a text, such as Llama's begin token; `encode` adds none."""
+        return self._around[0]
+
+    @property
+    def closing(self) -> tuple[int, ...]:
+        """Ids that transformers puts behind a text, such as BERT's [SEP]; `encode` adds none."""
+        return self._around[1]
+
+    @cached_property
+    def _around(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         encoding = self.backend.encode("a", add_special_tokens=True)
         mask = encoding.special_tokens_mask
-        return tuple(encoding.ids[: mask.index(0)]) if 0 in mask else ()
+        if 0 not in mask:
+            return (), ()
+        return tuple(encoding.ids[: mask.index(0)]), tuple(encoding.ids[len(mask) - mask[::-1].index(0) :])
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
@@ -298,9 +268,23 @@ class Tokenizer:
             ends[-1] = len(text)
         restored = self._restored_letters(text, encoding.ids, [start for start, _ in encoding.offsets], ends)
         before = numpy.append(0, (sizes * restored).cumsum())
-        lost_count = int(sizes.sum() - before[-1])
-        letter = text[int(restored.argmin())] if lost_count else ""
-        return Encoding(ids, numpy.diff(before[ends], prepend=0), LostBytes(int(sizes.sum()), lost_count, letter))
+        loss = LostBytes(int(sizes.sum()))
+        if not restored.all():
+            unread = numpy.zeros(len(text), bool)
+            for (start, end), number in zip(encoding.offsets, encoding.ids, strict=True):
+                unread[start:end] |= number == self._unknown
+            letter, lost = text[int(restored.argmin())], [int(place) for place in numpy.flatnonzero(~restored)]
+            spaces = [place for place in lost if text[place].isspace()]
+            rewritten = [place for place in lost if not unread[place] and self._is_rewritten(text[place])]
+            missing, of_spaces, of_rewritten = (int(sizes[places].sum()) for places in (lost, spaces, rewritten))
+            loss = LostBytes(loss.read, missing, letter, spaces=of_spaces, rewritten=of_rewritten)
+        return Encoding(ids, numpy.diff(before[ends], prepend=0), loss)
+
+    def _is_rewritten(self, letter: str) -> bool:
+        """Return True for a letter that the tokenizer reads in another case, without accents, or in another form."""
+        normalizer = self.backend.normalizer
+        changed = letter if letter.isspace() or normalizer is None else normalizer.normalize_str(letter)
+        return changed.strip() not in ("", letter)
 
     def _restored_letters(
         self, text: str, ids: Sequence[int], starts: Sequence[int], ends: Int[numpy.ndarray, " N"]

@@ -45,7 +45,7 @@ def fill(
     """
     # imported here, so that --help and early errors do not wait for torch or rich
     from kinformer.cli.support.load_model import load_model
-    from kinformer.decoding.byte_tokenizer import tokenizer_of_model, warn_of_loss
+    from kinformer.decoding.byte_tokenizer import add_special_tokens, begin_tokens, tokenizer_of_model, warn_of_loss
     from kinformer.decoding.fill_blanks import blank_probabilities, encode_blanks, fill_blanks
     from kinformer.lab.text_continuation import INSTEAD
 
@@ -55,14 +55,17 @@ def fill(
     spelled = tokenizer_of_model(model)
     with from_user(ValueError):
         tokens = encode_blanks(os.fsencode(text), spelled.encode, model.mask).to(next(model.parameters()).device)
+    whole_row = tokens.new_tensor(add_special_tokens(model, spelled, tokens.tolist()))
+    before = len(begin_tokens(model, spelled, tokens.tolist()))
     if not bool((tokens == model.mask).any()):
         raise UserError(
             r"there is no gap to fill in the text; write _ for each missing token (an underscore itself is \_)"
         )
     with from_user(ValueError, LookupError), print_warnings():
         warn_of_loss(model, re.split(rb"\\?_", os.fsencode(text)))
-        probabilities = blank_probabilities(model, tokens)
-        whole = spelled.decode(fill_blanks(model, tokens).tolist()).decode(errors="replace")
+        probabilities = blank_probabilities(model, whole_row)
+        filled = fill_blanks(model, whole_row)[before : before + len(tokens)]
+        whole = spelled.decode(filled.tolist()).decode(errors="replace")
     likely, best_tokens = probabilities.topk(min(best, probabilities.shape[1]))
     answers: list[list[dict[str, Any]]] = [
         [

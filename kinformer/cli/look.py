@@ -57,9 +57,9 @@ def look(
     loss of each token. Models with adaptive depth show the number of steps or layers of each token. Models with a
     memory or a datastore show the keys that each token retrieved. A layer without a map is listed with the reason.
 
-    The page is one file and needs no network. A model of another library reads the begin token of its tokenizer
-    first. With --json the numbers of each head and the retrieved keys are printed too. In Python, `kf.look(model,
-    text)` returns the maps.
+    The page is one file and needs no network. A model of another library reads the special tokens of its tokenizer,
+    such as [CLS] and [SEP]. With --json the numbers of each head and the retrieved keys are printed too. In Python,
+    `kf.look(model, text)` returns the maps.
     """
     if (text is None) == (text_file is None):
         raise UserError("give one of --text TEXT and --text-file FILE")
@@ -82,7 +82,7 @@ def look(
     from kinformer.cli.support.load_model import load_model, with_datastore
     from kinformer.cli.support.progress_bar import progress
     from kinformer.core.model import Model
-    from kinformer.decoding.byte_tokenizer import begin_tokens, tokenizer_of_model, warn_of_loss
+    from kinformer.decoding.byte_tokenizer import warn_of_loss
     from kinformer.lab import look as lab_look
     from kinformer.nn.attention import Attention
     from kinformer.pages.look_page import save_look_page
@@ -100,12 +100,8 @@ def look(
         progress("looking", layers, "layers") as listen,
     ):
         if isinstance(model, Model):
-            tokenizer = tokenizer_of_model(model)
-            row = list(tokenizer.encode(content))
             warn_of_loss(model, [content])
-            attention = lab_look.look(
-                model, [*begin_tokens(model, tokenizer, row), *row], cells=cells, on_progress=listen
-            )
+            attention = lab_look.look(model, content, cells=cells, on_progress=listen)
         else:
             ids = _token_ids(target, model, content) if layers else content
             attention = lab_look.look(model, ids, cells=cells, on_progress=listen)

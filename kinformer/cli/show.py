@@ -96,10 +96,13 @@ def show(
     if idea is None:
         refuse_unknown(name)
 
-    from kinformer.cli.support.load_model import device_and_autocast
     from kinformer.cli.support.show_page import idea_and_pages, print_pages, print_queries, save_pictures
 
-    measured_on = device_and_autocast(device, precision) if cost else None
+    measured_on = None
+    if cost:
+        from kinformer.cli.support.load_model import device_and_autocast
+
+        measured_on = device_and_autocast(device, precision)
     idea, pages = idea_and_pages(name, keywords, idea)
     if isinstance(pages, Topic):
         refuse_useless(ctx, f"on the topic {name!r}", "cost", instead="name one of its parts")

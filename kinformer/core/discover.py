@@ -99,11 +99,17 @@ def modules(kind: str) -> dict[str, types.ModuleType]:
     names = part_files(kind)
     if not names and not _plugins(kind):
         raise LookupError(f"there is no kind {quote(kind)}{suggest_names(kind, kinds())}")
-    loaded = {}
-    for name, file in names.items():
-        full = dotted_name(file)
-        loaded[name] = import_or_explain(full, functools.partial(importlib.import_module, full))
+    loaded = {name: import_part_file(file) for name, file in names.items()}
     return loaded | load_plugins(kind, loaded)
+
+
+def import_part_file(file: Path) -> types.ModuleType:
+    """Import the file of a part.
+
+    file: a file that `part_files` names; ImportError if it fails to import.
+    """
+    full = dotted_name(file)
+    return import_or_explain(full, functools.partial(importlib.import_module, full))
 
 
 def part_files(kind: str) -> dict[str, Path]:

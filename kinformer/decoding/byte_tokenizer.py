@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-from kinformer.checkpoint.tokenizer import LostBytes, Tokenizer
+from kinformer.checkpoint.lost_bytes import LostBytes
+from kinformer.checkpoint.tokenizer import Tokenizer
 from kinformer.checkpoint.unknown_tokenizer import own_tokenizer
 
 _BREAK = re.compile(rb"[^\s](?: (?=[^\s])|\n(?=[^\s]))")  # between two words, where no tokenizer joins letters
-NOT_READ = "the model does not read them"
+NOT_READ = "the model does not read the bytes without a token"
 LEAST = 4096  # smallest number of bytes to cut; fewer may have no break between two words
 
 
@@ -57,6 +58,23 @@ def begin_tokens(model: Any, tokenizer: Any, tokens: Sequence[int]) -> Sequence[
     return () if tuple(tokens[:1]) == begins[:1] else begins
 
 
+def add_special_tokens(model: Any, tokenizer: Any, tokens: Sequence[int]) -> list[int]:
+    """Return a whole text with the special tokens that a model of another library was trained with.
+
+    A model that kinformer trained read none. A decoder of another library gets the begin tokens of its tokenizer. A
+    masked model or a classifier of another library, such as BERT, gets the tokens before and behind a text, [CLS] and
+    [SEP], as its tokenizer in transformers gives them. Tokens that the text already has are not repeated.
+
+    model: the model.
+    tokenizer: its tokenizer, by `tokenizer_of_model`.
+    tokens: the text.
+    """
+    row = [*begin_tokens(model, tokenizer, tokens), *tokens]
+    reads_both_sides = model.reads in ("masked", "labelled") and model.trained_on is None
+    closing = tokenizer.closing if isinstance(tokenizer, Tokenizer) and reads_both_sides else ()
+    return row if tuple(row[-1:]) == closing[-1:] else [*row, *closing]
+
+
 def warn_of_loss(model: Any, texts: Iterable[bytes]) -> None:
     """Warn, in one line, if the model's tokenizer cannot restore all bytes of the input texts.
 
@@ -70,7 +88,7 @@ def warn_of_loss(model: Any, texts: Iterable[bytes]) -> None:
         read = text.decode(errors="replace")
         (encoded,) = spelled.encode_batch([read])
         loss = loss.plus(encoded.loss._replace(place=f"{read!r:.60}"))
-    loss.warn("the input texts", NOT_READ)
+    loss.warn("the input texts", NOT_READ if loss.unread else "")
 
 
 def tokenize_blocks(model: Any, blocks: Iterable[bytes], name: str = "the text") -> Iterator[list[int]]:

@@ -350,16 +350,25 @@ def _sliding_window(model: Any, length: int) -> int | None:
     """Return the window of a model that must slide at this length, else None; warn beyond the training length."""
     if must_slide(model, length - 1):
         return cast(int, model.window)
+    if is_beyond_training(model, length):
+        warn(
+            f"got {length} tokens, but the model was trained on rows of {model.trained_length}: text beyond that may "
+            "make no sense; generate fewer, or train with a larger length"
+        )
+    return None
+
+
+def is_beyond_training(model: Any, length: int) -> bool:
+    """Return True if a text is longer than the training rows of a model that reads longer texts less well.
+
+    model: any model.
+    length: number of tokens of the text.
+    """
     trained = getattr(model, "trained_length", None)
     free = getattr(model, "window", None) is None and not getattr(model, "lanes", False)
     if trained is None or not free or length <= trained:
-        return None
-    if not (_has_endless_positions(model) or _reads_trained_distances(model, trained)):
-        warn(
-            f"got {length} tokens, but the model was trained on rows of {trained}: text beyond that may make no sense; "
-            "generate fewer, or train with a larger length"
-        )
-    return None
+        return False
+    return not (_has_endless_positions(model) or _reads_trained_distances(model, trained))
 
 
 def _reads_trained_distances(model: nn.Module, trained: int) -> bool:

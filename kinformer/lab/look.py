@@ -1,6 +1,7 @@
 """look: read a text with a trained model, and return its attention maps and the loss of each token."""
 
 import math
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +21,9 @@ from kinformer.core.eval_mode import evaluating
 from kinformer.core.model import Model, display_name
 from kinformer.core.quote import quote
 from kinformer.core.request import Request
-from kinformer.decoding.byte_tokenizer import tokenizer_of_model
+from kinformer.core.warn import warn
+from kinformer.decoding.byte_tokenizer import add_special_tokens, tokenizer_of_model
+from kinformer.decoding.generate import is_beyond_training
 from kinformer.decoding.prompt_rows import prompt_rows
 from kinformer.lab.attention_weights.head_numbers import HeadNumbers
 from kinformer.lab.attention_weights.layer_attention import LayerAttention, layer_attention
@@ -92,21 +95,22 @@ def look(
     model: a model that reads one text: a language model, a masked model or a classifier. A class token that it puts
         before a text is a token of the maps. Or a model of transformers that `load` can read, which is converted. Or
         any module with `Attention` layers, which is called with `text`.
-    text: the text; the model's own tokenizer reads it, or else each byte is a token. Or its token ids: a list, a tensor
-        [T] or [1, T], or a dict of one row as a tokenizer of transformers returns it. For any other
-        module: the tensor of one row that it is called with.
+    text: the text; the model's own tokenizer reads it, or else each byte is a token. A model of another library also
+        reads the special tokens of its tokenizer: [CLS] and [SEP] around the text for BERT, and the begin token for
+        Llama. Or its token ids, which are read as they are: a list, a tensor [T] or [1, T], or a dict of one row as
+        a tokenizer of transformers returns it. For any other module: the tensor of one row that it is called with.
     cells: largest number of rows of a map. Longer texts get blocks of equal numbers of tokens. With None, a text
         of up to 2,048 tokens has a cell for every pair, and a longer one has at most 128 rows.
     on_progress: function that takes the number of layers that are done.
 
     Errors: ValueError for another kind of model, and for a text with fewer than 2 or more than 16,384 tokens.
-    ValueError for a text if the model was trained on token ids of an unknown tokenizer. IndexError for a text that is
-    longer than the model's table of positions. TypeError for other values, such as a list of texts. CheckpointError for
+    ValueError for a text if the model was trained on token ids of an unknown tokenizer, and for a text that is longer
+    than the model's table of positions. TypeError for other values, such as a list of texts. CheckpointError for
     a model of transformers that cannot be converted.
     """
     if cells is not None:
         check_at_least("cells", cells, 1)
-    model = _as_model(model)
+    model = _as_model(model, text)
     if not isinstance(model, Model):
         return _look_at_module(model, text, cells, on_progress)
     if model.reads not in READS:
@@ -114,7 +118,9 @@ def look(
             f"look failed: {display_name(model)} reads {model.reads}, expected a model that reads one text, such as gpt"
         )
     tokenizer = tokenizer_of_model(model)
-    ids = list(tokenizer.encode(text)) if isinstance(text, str | bytes) else _ids(text, model)
+    is_text = isinstance(text, str | bytes)
+    ids = add_special_tokens(model, tokenizer, tokenizer.encode(text)) if is_text else _ids(text, model)
+    _check_length(model, len(ids))
     cell = _cell(len(ids), cells)
     tokens = torch.tensor([ids], device=device_of(model))
     decode = partial(token_bytes, tokenizer)
@@ -151,15 +157,20 @@ def attention_maps(
     return result, {name: layer.cells for name, layer in layers.items()}, unseen
 
 
-def _as_model(model: Any) -> nn.Module:
-    """Return a model or module that can be looked at; a model of transformers is converted."""
+def _as_model(model: Any, text: Any) -> nn.Module:
+    """Return a model or module that can be looked at; a model of transformers is converted, if `text` is no text."""
     if isinstance(model, Model):
         return model
     if isinstance(model, nn.Module) and any(isinstance(part, Attention) for part in model.modules()):
         return model
     save = getattr(model, "save_pretrained", None)
     if isinstance(model, nn.Module) and callable(save) and hasattr(model, "config"):
-        with tempfile.TemporaryDirectory() as folder:  # the bridge reads folders
+        if isinstance(text, str | bytes):
+            raise TypeError(
+                f"look failed: got a text for a {type(model).__name__} of transformers, which has no tokenizer. Call "
+                "kf.look(model, tokenizer(text))"
+            )
+        with tempfile.TemporaryDirectory() as folder, _without_progress_bars():  # the bridge reads folders
             save(folder)
             converted: nn.Module = load_folder(Path(folder))
         return converted
@@ -168,6 +179,20 @@ def _as_model(model: Any) -> nn.Module:
         f"wrong model for look: got {quote(model)}, expected a model of kinformer or of transformers, or a module with "
         f"Attention layers. {advice}"
     )
+
+
+@contextmanager
+def _without_progress_bars() -> Iterator[None]:
+    """Switch off the progress bars of transformers, which would report files that nobody asked for."""
+    logging: Any = sys.modules.get("transformers.utils.logging")  # a model of transformers has imported it
+    was_enabled = logging is not None and logging.is_progress_bar_enabled()
+    if was_enabled:
+        logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            logging.enable_progress_bar()
 
 
 def _look_at_module(
@@ -199,9 +224,24 @@ def _look_at_module(
 def _cell(length: int, cells: int | None) -> int:
     """Return the number of tokens of a block; ValueError for a text that is too short or too long."""
     if not 2 <= length <= LONGEST:
-        raise ValueError(f"look failed: got a text of {length:,} tokens, expected 2 to {LONGEST:,}. Give another text")
+        tokens = "1 token" if length == 1 else f"{length:,} tokens"
+        raise ValueError(f"look failed: got a text of {tokens}, expected 2 to {LONGEST:,}. Give another text")
     most = (length if length <= WHOLE else CELLS) if cells is None else cells
     return -(-length // most)
+
+
+def _check_length(model: Model, length: int) -> None:
+    """Refuse a text with more tokens than learned positions, and warn beyond the rows of the training."""
+    if model.longest is not None and length > model.longest:
+        raise ValueError(
+            f"look failed: this model reads at most {model.longest:,} tokens; got {length:,}. Give a shorter text"
+        )
+    beyond_table = model.window is not None and length > model.window
+    if beyond_table or is_beyond_training(model, length):
+        warn(
+            f"got {length:,} tokens, but the model was trained on rows of {model.trained_length:,}: maps and losses "
+            "beyond that may make no sense; give a shorter text"
+        )
 
 
 class _LayerCalls(NamedTuple):
@@ -232,6 +272,7 @@ def _read_layers(
     layers = {name: module for name, module in model.named_modules() if isinstance(module, Attention)}
     calls = {name: _LayerCalls([], [], []) for name in layers}
     results: dict[str, LayerAttention | str] = dict.fromkeys(layers, "the layer was not called")
+    results |= _other_attention(model)
     memories: dict[str, RetrievedKeys] = {}
 
     def note(layer: str, executor: str, request: Request) -> None:
@@ -253,6 +294,25 @@ def _read_layers(
     maps = {name: attention for name, attention in results.items() if isinstance(attention, LayerAttention)}
     unseen = {name: reason for name, reason in results.items() if isinstance(reason, str)}
     return result, maps, unseen, memories
+
+
+def _other_attention(model: nn.Module) -> dict[str, LayerAttention | str]:
+    """Return the reason for each layer of attention that is no `Attention`, by its name."""
+    reasons: dict[str, LayerAttention | str] = {}
+    for name, module in model.named_modules():
+        cls = type(module)
+        returns_weights = isinstance(module, nn.MultiheadAttention)
+        is_foreign = cls.__name__.endswith("Attention") and not cls.__module__.startswith("kinformer.")
+        inside = any(isinstance(part, Attention) for part in module.modules())
+        if (
+            (returns_weights or is_foreign)
+            and not inside
+            and not any(name.startswith(f"{outer}.") for outer in reasons)
+        ):
+            title = "torch.nn.MultiheadAttention" if cls is nn.MultiheadAttention else cls.__name__
+            other = ", or call the layer with need_weights=True" if returns_weights else ""
+            reasons[name] = f"it is a {title}, and look records only kf.Attention. Use kf.Attention in its place{other}"
+    return reasons
 
 
 @contextmanager

@@ -3,24 +3,27 @@
 import warnings
 from pathlib import Path
 
+from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 
 from kinformer.core.quote import quote
 from kinformer.lab.attention_weights.token_letters import token_letters
 from kinformer.lab.look import AttentionMaps
+from kinformer.pages.look_page import layer_names
 from kinformer.pages.save_figure import save_figure
 
 SIDE = 2.2  # width of a square in inches
 NAMED = 40  # most tokens whose texts are written at the axes
+TICKS = (0, 0.04, 0.25, 0.5, 1)  # weights that the colour scale names
 LONGEST = 8  # most letters of a token that are shown
 
 
 def save_attention_maps(seen: AttentionMaps, path: str | Path) -> None:
-    """Draw the attention maps of a text: darker squares are larger weights.
+    """Draw the attention maps of a text: darker cells are larger weights.
 
     Choose it to see at a glance which tokens each head reads. A row of the picture is a layer, from the bottom of the
-    model, and a column is a head. In a square, a row is a query and a column a key. Tokens are named if there are at
-    most 40.
+    model, and a column is a head. In a map, a row is a query and a column a key. All maps have one colour scale, which
+    shows the square root of a weight. Tokens are named if there are at most 40.
 
         kf.save_attention_maps(kf.look(model, "def main():"), "maps.png")
 
@@ -42,16 +45,25 @@ def save_attention_maps(seen: AttentionMaps, path: str | Path) -> None:
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(len(seen.maps), heads, squeeze=False)
     names = [_shown(str(text)) for text in token_letters(seen.tokens)] if len(seen.tokens) <= NAMED else []
-    ticks = range(len(names))
+    blocks = f", blocks of {seen.cell:,} tokens" if seen.cell > 1 else ""
+    short, scale = layer_names(seen), PowerNorm(0.5, 0, 1)  # of all maps, so that they can be compared
     for row, (layer, attention) in zip(grid, seen.maps.items(), strict=True):
         for head, axes in enumerate(row):
             if head >= len(attention):
                 axes.set_axis_off()
                 continue
-            axes.imshow(attention[head].numpy(), cmap="Blues", vmin=0)
-            axes.set_title(f"{layer}, head {head}", fontsize=8)
-            axes.set_xticks(ticks, names, fontsize=6, rotation=90, family="monospace")
-            axes.set_yticks(ticks, names, fontsize=6, family="monospace")
+            image = axes.imshow(attention[head].numpy(), cmap="Blues", norm=scale)
+            axes.set_title(f"{short[layer]}, head {head}", fontsize=8)
+            axes.set_xlabel(f"key{blocks}", fontsize=7)
+            axes.set_ylabel(f"query{blocks}" if head == 0 else "", fontsize=7)
+            axes.tick_params(labelsize=6)
+            if names:
+                axes.set_xticks(range(len(names)), names, fontsize=6, rotation=90, family="monospace")
+                axes.set_yticks(range(len(names)), names, fontsize=6, family="monospace")
+    bar = figure.colorbar(image, ax=grid, shrink=min(1.0, 3 * SIDE / size[1]), aspect=30)
+    bar.set_ticks(TICKS, labels=[f"{tick:g}" for tick in TICKS])
+    bar.set_label("attention weight", fontsize=8)
+    bar.ax.tick_params(labelsize=7)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # the font draws a box for a missing script
         save_figure(figure, Path(path))

@@ -105,6 +105,7 @@
 
   // The grid of maps
   const drawGrid = () => {
+    $("grid").style.setProperty("--maps", Math.max(...rows.map((row) => row.length)));
     $("grid").replaceChildren(...rows.map((row, y) => make("div", { className: "layer" },
       make("div", { className: "name", textContent: row[0].layer.name }),
       ...row.map((map, x) => {

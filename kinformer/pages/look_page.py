@@ -173,9 +173,11 @@ def _text(result: AttentionMaps, tints: Sequence[TokenTint]) -> Iterator[str]:
     notes = f" {EMPTY} is a token without text, such as a begin token." if b"" in result.tokens else ""
     if cut := next((text.cut for text in texts if text.cut), None):
         notes += f" A letter of several bytes belongs to the token with its last byte; {escape(cut)} is a byte before."
+    pieces = " pieces" if any(len(text.letters.strip()) > 1 for text in texts) else ""  # with a line behind each token
     yield (
         f'<p class="soft">A click or the arrow keys choose a token. Its numbers stand below the text.{notes}</p>\n'
-        '<div id="tokens" class="tokens" tabindex="0" role="group" aria-label="The text; arrow keys choose a token">'
+        f'<div id="tokens" class="tokens{pieces}" tabindex="0" role="group" '
+        'aria-label="The text; arrow keys choose a token">'
     )
     for place, text in enumerate(texts):
         value = tints[0].values[place] if tints else None
@@ -206,17 +208,20 @@ def _grid(result: AttentionMaps) -> Iterator[str]:
     yield "<noscript>The maps need JavaScript.</noscript></div>\n"
 
 
+ROWS = 16  # most rows of a table that are seen without scrolling
 HEADINGS = ("layer", "head", "mean distance, tokens", "entropy, bits", "on the first token", f"on the first {SINKS}")
 
 
 def _table(result: AttentionMaps, groups: Sequence[HeadGroup], names: Mapping[str, str]) -> Iterator[str]:
     numbers_of_groups = {head: number for number, group in enumerate(groups, 1) for head in group.heads}
     headings = (*HEADINGS, "group") if groups else HEADINGS
+    rows = sum(len(numbers.distance) for numbers in result.heads.values())
+    scrolls = f" The table has {rows:,} rows, and it scrolls." if rows > ROWS else ""
     yield (
         "<h2>Numbers of each head</h2>\n"
         "<p>All numbers are means over queries. The distance between a query and its keys is weighted by attention. An "
         "entropy of n bits is the same as for 2<sup>n</sup> equal keys. The last two columns are the weight on "
-        "the first tokens, which are often attention sinks. They count the queries after these tokens.</p>\n"
+        f"the first tokens, which are often attention sinks. They count the queries after these tokens.{scrolls}</p>\n"
         '<div class="scroll numbers" tabindex="0" role="region" aria-label="Numbers of each head"><table><thead><tr>'
     )
     yield "".join(f'<th scope="col"><button type="button">{title}</button></th>' for title in headings)

@@ -1,6 +1,7 @@
 """`kinformer advise`: what fits is ranked by what is counted, what is not known is said, commands run as printed."""
 
 import json
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from kinformer.core.discover import members
 from kinformer.lab.advise.estimates import ROWS, at_length, estimate_training, fixed_bytes, model_of, table
 from kinformer.lab.advise.ranking import READS, memory_bytes
 from kinformer.lab.cost.cost import cost
+from kinformer.lab.cost.resident_memory import peak_resident, resident, restart_peak
 from kinformer.lab.member_choice import parse_member
 from tests.cli.test_commands import fails
 
@@ -121,6 +123,52 @@ def test_long_rows_have_positions_and_are_drawn_out(text: str, capsys: pytest.Ca
     assert with_table.choice.keywords == {"length": 8192} and not with_table.sure
     assert at_length("average_attention", 8192).keywords == {}  # its sinusoidal positions have no table
     fails(capsys, ["advise", *words, "--length", "100000"], "")  # there is too little text
+
+
+def test_tables_of_all_pairs_take_no_memory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A synthesizer has 5 tables of 4 heads x 16,384^2 numbers, 21.5 GB, which the estimate must not allocate."""
+    some_members = {name: members()[name] for name in ("gpt", "synthesizer")}
+    monkeypatch.setattr("kinformer.lab.advise.ranking.members", lambda: some_members)
+    (tmp_path / "long.txt").write_bytes(b"the cat sat on the mat. " * 10_000)
+    words = ["--task", "lm", "--data", f"text={tmp_path / 'long.txt'}", "--length", "16384"]
+    assert restart_peak() and (before := resident()) is not None
+    advised = advice(capsys, *words, "--memory", "20GB", "--batch", "1")
+    assert (peak := peak_resident()) is not None and peak - before < 500 * 2**20
+    assert [entry["member"] for entry in advised["too_large"]] == ["synthesizer(length=16384)"]
+    tables = 5 * 4 * 16_384**2
+    assert advised["too_large"][0]["parameters"] == pytest.approx(tables, rel=0.01)
+    assert advised["too_large"][0]["parameters"] > tables
+    assert run(["advise", *words, "--memory", "20GB", "--batch", "1"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"Too large: synthesizer\(length=16384\) \d+ GB \(its weights alone take 21\.5 GB\)", printed)
+
+
+def test_the_best_member_beside_a_better_baseline_is_not_the_best(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tried = advice(capsys, "--task", "lm", "--data", text, "--length", "32", "--memory", "64GB")["tried"]
+    (record,) = [record for record in table()["quality"] if "gpt" in record["members"]]
+    assert record["members"]["transformer_xl"]["mean"] > record["members"]["gpt"]["mean"]  # more bits are worse
+    assert tried["transformer_xl"].startswith("the best measured member besides gpt, ")
+
+
+def test_only_members_without_a_measured_length_are_extrapolated_between_the_lengths(
+    text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    low, high = sorted(ROWS)
+    rows = table()["members"]
+    refused = {**rows["llama"], str(high): {"refused": "no memory"}}
+    monkeypatch.setattr(
+        "kinformer.lab.advise.estimates.table", lambda: {**table(), "members": {**rows, "llama": refused}}
+    )
+    words = ["--task", "lm", "--data", text, "--memory", "64GB", "--length", str(2 * low)]
+    (note,) = [note for note in advice(capsys, *words)["not_known"] if note.startswith("Cost of rows")]
+    assert note == (
+        f"Cost of rows of {2 * low} tokens: extrapolated for llama, because these members were measured at only one "
+        f"of {low} and {high:,} tokens."
+    )
 
 
 def test_wrong_words_are_one_line(text: str, capsys: pytest.CaptureFixture[str]) -> None:

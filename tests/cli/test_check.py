@@ -367,6 +367,18 @@ JUDGED = {
         0,
         ("pattern",),
     ),
+    "ends after 24 positions": Case(
+        "from kinformer.nn.patterns.band import Band\n" + ending("pattern", "EXAMPLES = (Band(31),)"),
+        "Band(left=31, right=None): each line is a query and each column is a key, from 0 to 47",
+        0,
+        ("pattern",),
+    ),
+    "ends after 64 positions": Case(
+        "from kinformer.nn.patterns.band import Band\n" + ending("pattern", "EXAMPLES = (Band(100),)"),
+        "a key, from 0 to 23; in a row of 128 positions it leaves out keys",
+        0,
+        ("pattern",),
+    ),
     "has no state": law(
         "chunk",
         "member",

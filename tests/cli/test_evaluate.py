@@ -10,6 +10,7 @@ import torch
 
 from kinformer.checkpoint.checkpoint import save
 from kinformer.cli.__main__ import run
+from kinformer.cli.support.evaluation import is_same_data
 from kinformer.lab.data.support.split_tokens import SplitTokens
 from kinformer.lab.data.text import read
 from kinformer.lab.train.evaluate import evaluate
@@ -232,6 +233,46 @@ def test_a_held_out_file_is_measured_as_a_whole(tmp_path: Path, text: Path, caps
     words = ["evaluate", f"{tmp_path}/run", "--data"]
     fails(capsys, [*words, f"text={text}", "--valid", "held"], "use --split instead: whole measures all of")
     fails(capsys, [*words, f"text={text},valid={text}", "--split", "whole"], "has splits of its own")
+
+
+def test_the_training_data_is_known_by_every_path(
+    tmp_path: Path, text: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = gpt(**SMALL, length=64).eval()
+    model.trained_length, model.trained_on = 64, f"text={text.resolve()}"
+    save(model, tmp_path / "run")
+    other, link = tmp_path / "other text", tmp_path / "link"
+    other.write_bytes(text.read_bytes())
+    link.symlink_to(text)
+    monkeypatch.chdir(text.parent)
+    for place, is_noted in ((text, False), (text.name, False), (f"./{text.name}", False), (link, False), (other, True)):
+        assert run(["evaluate", f"{tmp_path}/run", "--data", f"text={place}"]) == 0
+        assert ("is not the training data" in capsys.readouterr().err) == is_noted, place
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "is_same"),
+    [
+        ("text=doc.txt", "text={here}/doc.txt", True),
+        ("text={here}/doc.txt", "text=doc.txt", True),
+        ("pairs={here}/sub/a.tsv,valid=b.tsv", "pairs=sub/a.tsv", True),
+        ("images={here}/sub", "images=sub/", True),
+        ("labelled=doc.txt", "text=doc.txt", False),
+        ("text={here}/doc.txt", "text={here}/sub/doc.txt", False),
+        ("text={here}/sub/doc.txt", "text=doc.txt", False),
+        ("text=sub/doc.txt", "text={here}/doc.txt", False),
+        ("text=../doc.txt", "text=/elsewhere/doc.txt", True),  # its folder is unknown
+        ("text=stdlib", "text=stdlib", True),
+        ("text=stdlib", "text=doc.txt", False),
+        ("text=~/doc.txt", "text={home}/doc.txt", True),
+    ],
+)
+def test_names_of_data_are_compared_by_their_files(
+    before: str, now: str, is_same: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    places = {"here": tmp_path, "home": Path.home()}
+    assert is_same_data(before.format(**places), now.format(**places)) == is_same
 
 
 def test_labelled_texts_are_measured_as_a_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -139,7 +139,7 @@ def test_wrong_input_is_one_line(tmp_path: Path, own: str, capsys: pytest.Captur
     refused("give one of --text TEXT and --text-file FILE", out, text=())
     refused("give one of --text TEXT and --text-file FILE", out, "--text-file", own)
     refused("the text is empty; give --text at least two tokens", out, text=("--text", ""))
-    refused("got a text of 1 tokens, expected 2 to 16,384", out, text=("--text", "a"))
+    refused("got a text of 1 token, expected 2 to 16,384", out, text=("--text", "a"))
     refused("there is no file or folder", out, text=("--text-file", str(tmp_path / "none")))
     refused("cannot read", out, text=("--text-file", str(tmp_path)))
     refused("there is no file or folder", str(tmp_path / "none"))

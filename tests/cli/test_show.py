@@ -4,6 +4,8 @@ import inspect
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -422,3 +424,46 @@ def test_the_same_pictures_in_a_file(tmp_path: Path, capsys: pytest.CaptureFixtu
         "'rms' has no picture. Leave out --out" in refused(capsys, "rms", "--out", str(missing))
         and not missing.exists()
     )
+
+
+@pytest.mark.parametrize("words", ["'Causl() & Band(8)'", "topcs", "'~Bnd(3)'"])
+def test_a_wrong_name_is_refused_before_torch_is_imported(words: str) -> None:
+    """Without torch a refusal takes half a second, and with it several seconds."""
+    assert not {"torch", "numpy", "matplotlib"} & imported(f"show {words}", 2)
+
+
+def test_a_page_imports_only_its_files() -> None:
+    modules_of_page = imported("show causal")
+    assert "kinformer.core.patterns.causal" in modules_of_page
+    assert "matplotlib" not in modules_of_page
+    assert not {"kinformer.members.reformer", "kinformer.lab.tasks.listops", "kinformer.nn.mechanisms.lsh"} & (
+        modules_of_page
+    )
+
+
+def imported(words: str, status: int = 0) -> set[str]:
+    """Return the modules that a command imports in a process of its own."""
+    code = (
+        "import contextlib, io, shlex, sys\nfrom kinformer.cli.__main__ import run\n"
+        f"with contextlib.redirect_stdout(io.StringIO()):\n    assert run(shlex.split({words!r})) == {status}\n"
+        "print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_misspelled_lists_are_suggested(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "; the nearest are 'topics', " in refused(capsys, "topcs")
+    assert "'commands'" in refused(capsys, "comands")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("Causl() & Band(8)", "Causl in 'Causl() & Band(8)' is not a pattern; the nearest is 'Causal'"),
+        ("~(Band(2) | Cusal())", "Cusal in '~(Band(2) | Cusal())' is not a pattern; the nearest is 'Causal'"),
+        ("Causal() &", "pattern 'Causal() &' does not parse: invalid syntax"),
+    ],
+)
+def test_a_wrong_pattern_is_named(text: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert message in refused(capsys, text)

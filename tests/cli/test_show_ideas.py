@@ -1,5 +1,7 @@
 """`kinformer show` of ideas: their pages, figures, and the keys of one query."""
 
+import contextlib
+import io
 import re
 from itertools import pairwise
 from pathlib import Path
@@ -8,6 +10,8 @@ import pytest
 import torch
 
 from kinformer.cli.__main__ import run
+from kinformer.cli.support.console import plain_console
+from kinformer.cli.support.idea_page import print_idea
 from kinformer.cli.support.query_keys import position_ranges, query_lines
 from kinformer.core.discover import members, modules
 from kinformer.core.example import Example
@@ -22,7 +26,7 @@ from kinformer.members.poolingformer import poolingformer
 from kinformer.members.reformer import reformer
 from kinformer.members.transformer import transformer
 from kinformer.members.universal_transformer import universal_transformer
-from kinformer.pages.idea import SECTIONS
+from kinformer.pages.idea import FOLDER, SECTIONS, all_ideas
 
 
 def run_show(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -39,6 +43,31 @@ def test_a_page_explains_before_it_lists_arguments(capsys: pytest.CaptureFixture
     assert lines.index("Sources") < lines.index("Answers") < out[: out.index("LSH(heads, k_dim")].count("\n")
     assert "5 dog 40" in out
     assert "65,536" in out
+
+
+@pytest.mark.parametrize("name", sorted(all_ideas()))
+def test_code_is_printed_as_it_is(name: str) -> None:
+    """Code from a page runs when it is copied from a pipe or a terminal of 80 columns: no line is wrapped or moved."""
+    for columns, is_terminal in ((40, False), (80, True)):
+        console = plain_console(file=io.StringIO(), width=columns, force_terminal=is_terminal, color_system=None)
+        print_idea(all_ideas()[name], (), console)
+        printed = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+        section = printed[printed.index("Worked example") : printed.index("Why")]
+        source = (FOLDER / f"{name}.md").read_text(encoding="utf-8").splitlines()
+        fences = [row for row, line in enumerate(source) if line.startswith("```")]
+        programs = [
+            source[first + 1 : last] for first, last in pairwise(fences) if source[first].startswith("```python")
+        ]
+        outputs = [source[first + 1 : last] for first, last in pairwise(fences) if source[first].startswith("```text")]
+        assert len(programs) == len(outputs) == 1
+        place = section.index(programs[0][0])
+        code, rest = section[place : place + len(programs[0])], section[place + len(programs[0]) :]
+        assert code == programs[0] and max(map(len, code)) <= 80
+        assert rest[: len(outputs[0]) + 1] == ["", *outputs[0]]
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
+            exec(compile("\n".join(code), f"{name}.md", "exec"), {"__name__": "example"})
+        assert output.getvalue().splitlines() == outputs[0]
 
 
 def test_a_name_of_a_paper_leads_to_the_idea_and_lists_its_parts(capsys: pytest.CaptureFixture[str]) -> None:

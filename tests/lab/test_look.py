@@ -1,7 +1,10 @@
 """Attention maps: equal to a naive loop, causal, whole, and only of layers whose output they reproduce."""
 
+import json
 import math
+import warnings
 from inspect import unwrap
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +12,7 @@ import torch
 from torch import nn
 
 import kinformer as kf
+from kinformer.cli.__main__ import run
 from kinformer.core.discover import modules
 from kinformer.core.example import Example
 from kinformer.lab.look import look
@@ -100,9 +104,9 @@ def test_a_look_leaves_the_model_as_it_was() -> None:
     ("name", "text", "words"),
     [
         ("transformer", TEXT, "reads pairs, expected a model that reads one text"),
-        ("gpt", b"\x01", "got a text of 1 tokens, expected 2 to 16,384"),
-        ("gpt", bytes(16385), "got a text of 16,385 tokens, expected 2 to 16,384"),
-        ("gpt", bytes(65), "position 64 is beyond the table of 64 learned positions"),
+        ("gpt", b"\x01", "got a text of 1 token, expected 2 to 16,384"),
+        ("lstm", bytes(16385), "got a text of 16,385 tokens, expected 2 to 16,384"),
+        ("gpt", bytes(65), "this model reads at most 64 tokens; got 65. Give a shorter text"),
     ],
 )
 def test_a_text_that_cannot_be_looked_at_is_refused(name: str, text: bytes, words: str) -> None:
@@ -189,6 +193,97 @@ def test_a_model_of_transformers_has_the_weights_that_it_returns_itself(name: st
     nll = -out.logits[0, :-1].log_softmax(-1).gather(1, ids[0, 1:, None])[:, 0] / math.log(2)
     assert seen.bits is not None
     torch.testing.assert_close(seen.bits[1:], nll, atol=1e-4, rtol=0)
+
+
+def bert_folder(folder: Path) -> Path:
+    transformers = pytest.importorskip("transformers")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s", "sat"]
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n")
+    torch.manual_seed(0)
+    config = transformers.BertConfig(**FOREIGN["BertForMaskedLM"])
+    transformers.BertForMaskedLM(config).save_pretrained(folder)
+    return folder
+
+
+def test_bert_reads_the_special_tokens_of_its_tokenizer_by_both_ways(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "The cats sat"
+    folder = bert_folder(tmp_path)
+    theirs = pytest.importorskip("transformers").AutoTokenizer.from_pretrained(folder)
+    expected = theirs(text)["input_ids"]
+    assert expected == [2, 5, 6, 7, 8, 3]
+    model = kf.load(folder)
+    seen = look(model, text)
+    (first, *_), given = seen.maps.values(), look(model, theirs(text))
+    assert [part.strip() for part in seen.tokens] == [b"[CLS]", b"the", b"cat", b"s", b"sat", b"[SEP]"]
+    torch.testing.assert_close(first, next(iter(given.maps.values())))
+    assert look(model, f"[CLS] {text} [SEP]").tokens == seen.tokens  # given tokens are not repeated
+    assert run(["look", str(folder), "--text", text, "--out", str(tmp_path / "page.html"), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert [part.strip() for part in printed["tokens"]] == ["[CLS]", "the", "cat", "s", "sat", "[SEP]"]
+    trained = kf.load(folder)
+    trained.trained_on = "text=own"  # rows of a training here have no special tokens
+    assert len(look(trained, text).tokens) == 4
+
+
+def test_bert_fills_gaps_between_its_special_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = bert_folder(tmp_path)
+    model = kf.load(folder)
+    with torch.no_grad():
+        best = model.logits(torch.tensor([[2, 5, 4, 8, 3]])).y[0, 2].softmax(-1)
+    assert run(["fill", str(folder), "--text", "the _ sat", "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["blanks"][0][0]["token"] == int(best.argmax())
+    assert record["blanks"][0][0]["probability"] == pytest.approx(float(best.max()), rel=1e-4)
+    assert "[CLS]" not in record["filled"] and "[SEP]" not in record["filled"]
+
+
+def test_a_text_beyond_the_rows_of_the_training_is_warned_of() -> None:
+    model = kf.llama(d=16, depth=1, heads=2)
+    model.trained_length = 8
+    with pytest.warns(UserWarning, match="got 9 tokens, but the model was trained on rows of 8"):
+        look(model, bytes(9))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        look(model, bytes(8))
+    positioned = kf.gpt(d=16, depth=1, heads=2, length=16)
+    positioned.trained_length = 8
+    with pytest.warns(UserWarning, match="got 9 tokens, but the model was trained on rows of 8"):
+        look(positioned, bytes(9))
+
+
+def test_attention_of_another_library_is_listed_with_a_reason() -> None:
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.own = kf.Attention(kf.QKV(16, 2), kf.Softmax(kf.Full()))
+            self.theirs = nn.MultiheadAttention(16, 2, batch_first=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.own(x).y
+            return self.theirs(y, y, y)[0]
+
+    seen = look(Mixed(), torch.randn(1, 5, 16))
+    assert list(seen.maps) == ["own"] and list(seen.unseen) == ["theirs"]
+    assert seen.unseen["theirs"] == (
+        "it is a torch.nn.MultiheadAttention, and look records only kf.Attention. Use kf.Attention in its place, or "
+        "call the layer with need_weights=True"
+    )
+    mixed = Mixed()
+    mixed.theirs = kf.MultiheadAttention(16, 2, batch_first=True)
+    assert "it is a MultiheadAttention, and look records only" in look(mixed, torch.randn(1, 5, 16)).unseen["theirs"]
+
+
+def test_a_model_of_transformers_needs_its_token_ids(capfd: pytest.CaptureFixture[str]) -> None:
+    transformers = pytest.importorskip("transformers")
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**FOREIGN["GPT2LMHeadModel"]))
+    with pytest.raises(TypeError, match=r"has no tokenizer. Call kf.look\(model, tokenizer\(text\)\)"):
+        look(model, TEXT)
+    capfd.readouterr()
+    assert look(model, {"input_ids": [5, 9, 7], "attention_mask": [1, 1, 1]}).maps
+    assert "model shards" not in capfd.readouterr().err
+    assert transformers.utils.logging.is_progress_bar_enabled()
 
 
 def test_the_progress_counts_the_layers() -> None:

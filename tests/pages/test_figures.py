@@ -13,10 +13,11 @@ from kinformer.nn.maps.trigonometric import Trigonometric
 from kinformer.pages import figures
 from kinformer.pages.figures.performer import errors_of_exponentials, errors_of_waves
 from kinformer.pages.idea import all_ideas
-from kinformer.pages.pictures.support.diagram import Diagram, Frame, texts
-from kinformer.pages.pictures.support.diagram_svg import diagram_svg
+from kinformer.pages.idea_figures import idea_figures
+from kinformer.pages.pictures.support.diagram import Circle, Diagram, Frame, Label, texts
+from kinformer.pages.pictures.support.diagram_svg import diagram_svg, kind_colour
 from kinformer.pages.pictures.support.diagram_terminal import diagram_lines
-from kinformer.pages.pictures.support.matplotlib_picture import save
+from kinformer.pages.pictures.support.matplotlib_picture import palette, save
 from kinformer.pages.pictures.support.terminal import lines
 
 WIDTH = 100
@@ -82,3 +83,32 @@ def test_the_formulas_of_the_performer_curves_agree_with_the_features() -> None:
         (Trigonometric(2, directions, orthogonal=False), errors_of_waves(angles)),
     ):
         torch.testing.assert_close(measure(map), errors, rtol=0.04, atol=0)
+
+
+@pytest.mark.parametrize("name", sorted(all_ideas()))
+def test_a_kind_has_one_colour_in_all_figures_of_an_idea(name: str) -> None:
+    colours: dict[str, set[str]] = {}
+    for figure in idea_figures(all_ideas()[name]):
+        if isinstance(figure, Diagram):
+            drawn = [kind_colour(n + 1) for n in range(len(figure.kinds))]
+        else:
+            drawn = palette(len(figure.kinds)) if len(figure.kinds) > 1 else []  # one kind needs no other colour
+        for kind, colour in zip(figure.kinds, drawn, strict=False):
+            colours.setdefault(kind, set()).add(colour)
+    assert not {kind: several for kind, several in colours.items() if len(several) > 1}
+
+
+@pytest.mark.parametrize("name", ["routing", "clustered"])
+def test_no_label_lies_across_a_circle(name: str) -> None:
+    for figure in importlib.import_module(f"kinformer.pages.figures.{name}").draw():
+        circles = [shape for shape in getattr(figure, "shapes", ()) if isinstance(shape, Circle)]
+        for circle in circles:
+            for label in texts(figure):
+                if len(label.text) == 1:
+                    continue  # the point of a token
+                ends = [(x - circle.x) ** 2 / 4 + (label.y - circle.y) ** 2 for x in _columns(label)]
+                assert len({end < circle.radius**2 for end in ends}) == 1, label.text
+
+
+def _columns(label: Label) -> range:
+    return range(label.x, label.x + len(label.text))

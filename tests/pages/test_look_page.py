@@ -244,3 +244,45 @@ def test_a_browser_averages_heads_and_lists_retrieved_keys(page: Any, tmp_path: 
     codes = (255 * list(seen.maps.values())[-1][:, 16, 0].double().sqrt()).round() / 255
     mean = float(codes.square().mean())
     assert page.locator("#zoom-cell").inner_text().endswith(f"weight {mean:.3f}" if mean >= 0.001 else "below 0.001")
+
+
+def test_a_browser_shows_all_heads_and_16_rows_without_scrolling(page: Any, tmp_path: Path) -> None:
+    maps = {"body.blocks.0": torch.full((16, 4, 4), 0.25)}
+    numbers = {"body.blocks.0": HeadNumbers(*torch.ones(len(HeadNumbers._fields), 16))}
+    widths = {}
+    for heads in (4, 12, 16):
+        seen = AttentionMaps(
+            [b"ab", b"cd", b"ef", b"g"],
+            {name: weights[:heads] for name, weights in maps.items()},
+            None,
+            {},
+            {name: HeadNumbers(*(column[:heads] for column in columns)) for name, columns in numbers.items()},
+        )
+        kf.save_look_page(seen, tmp_path / "page.html")
+        page.set_viewport_size({"width": 1280, "height": 900})
+        page.goto((tmp_path / "page.html").as_uri())
+        page.wait_for_selector(".map")
+        places = page.evaluate(
+            "[...document.querySelectorAll('.map')].map((map) => map.getBoundingClientRect().toJSON())"
+        )
+        widths[heads] = places[0]["width"]
+        table = page.evaluate(
+            "(({clientHeight, scrollHeight}) => [clientHeight, scrollHeight])($table)".replace(
+                "$table", "document.querySelector('.numbers')"
+            )
+        )
+        assert table[0] == table[1], "the table scrolls"
+        if heads <= 12:
+            box = page.evaluate("document.querySelector('#grid').getBoundingClientRect().right")
+            assert max(place["right"] for place in places) <= box
+    assert widths[4] > 190 and widths[12] > 68
+    borders = page.evaluate("getComputedStyle(document.querySelector('#tokens span')).boxShadow")
+    assert borders != "none"  # tokens of several letters are set apart
+
+
+def test_a_longer_table_says_that_it_scrolls(tmp_path: Path) -> None:
+    for heads in (16, 17):
+        numbers = {"body": HeadNumbers(*torch.ones(len(HeadNumbers._fields), heads))}
+        seen = AttentionMaps([b"a", b"b"], {"body": torch.full((heads, 2, 2), 0.5)}, None, {}, numbers)
+        kf.save_look_page(seen, tmp_path / "page.html")
+        assert ("The table has 17 rows, and it scrolls." in (tmp_path / "page.html").read_text("utf-8")) == (heads > 16)

@@ -35,7 +35,7 @@ def print_advice(advice: Advice) -> None:
         flops, parameters = f"{advice.batch * estimate.row_flops / 1e9:,.3g}", f"{estimate.parameters:,}"
         table.add_row(estimate.choice.text, flops, size(fit.process), parameters, state, speed, measured_bits)
     console.print(table)
-    large = ", ".join(f"{fit.estimate.choice.text} {size(fit.process)}" for fit in advice.large)
+    large = ", ".join(_name_with_size(fit, advice.room) for fit in advice.large)
     parts = {
         "Too large": [f"{large}."] if large else [],
         "Left out": [f"{name}: {why}" for name, why in advice.refused.items()],
@@ -48,6 +48,13 @@ def print_advice(advice: Advice) -> None:
             console.print(f"\n{title}:", style="bold")
         for line in lines:
             console.print(f"  {line}", soft_wrap=title == "Commands to try")
+
+
+def _name_with_size(fit: Fit, room: int) -> str:
+    """Return a member that is too large with its memory, and with the bytes of its weights if they alone do not fit."""
+    weights = fit.estimate.weights
+    alone = f" (its weights alone take {size(weights)})" if weights > room else ""
+    return f"{fit.estimate.choice.text} {size(fit.process)}{alone}"
 
 
 def _reason_to_choose(fit: Fit) -> str:

@@ -50,7 +50,8 @@ def check_plots(patterns: dict[str, Tensor], growth: Growth) -> list[Plot]:
 
 
 MARKS = {"holds": ("✓", "green"), "broken": ("✗", "red"), "slow": ("✗", "red"), "declared": ("~", "yellow")}
-LENGTH, HEADS = 24, 4
+LENGTHS, HEADS = (24, 32, 48, 64), 4  # positions of a drawing: the first number at which a key is left out
+LONGER = (128, 256, 512, 1_024, 2_048)  # positions that are too many to draw
 HINT_LENGTH = 64  # positions on which a pattern is compared with its own reach() and capacity()
 
 
@@ -154,8 +155,10 @@ class CheckReport:
         The drawings follow the results of the laws, so that broken laws stand in the first lines.
         """
         for label, (pattern, h) in patterns.items():
-            self.say(f"\n{label}: each line is a query and each column is a key, from 0 to {LENGTH - 1}")
-            self.say("\n".join(f"    {line}" for line in pattern.show(LENGTH, h=h).splitlines()))
+            length, left_out = _drawn_length(pattern, h)
+            note = f"; in a row of {left_out:,} positions it leaves out keys" if left_out and left_out > length else ""
+            self.say(f"\n{label}: each line is a query and each column is a key, from 0 to {length - 1}{note}")
+            self.say("\n".join(f"    {line}" for line in pattern.show(length, h=h).splitlines()))
 
 
 def _headline(parts_file: PartsFile) -> str:
@@ -182,10 +185,27 @@ def _draw_patterns(parts_file: PartsFile) -> dict[str, tuple[Any, int]]:
 def _heads(pattern: Any) -> list[int]:
     """The heads before the first that equals head 0, at most 4; none if drawing fails, which the laws report."""
     try:
-        first, *rest = (pattern.show(LENGTH, h=h) for h in range(HEADS))
+        first, *rest = (pattern.show(LENGTHS[0], h=h) for h in range(HEADS))
     except Exception:
         return []
     return list(range(1 + len(list(takewhile(lambda drawing: drawing != first, rest)))))
+
+
+def _drawn_length(pattern: Any, head: int) -> tuple[int, int | None]:
+    """The number of positions to draw, and the number at which the pattern leaves out a key; None if it is unknown.
+
+    A window of 31 keys would look like all keys on 24 positions.
+    """
+    longest = LENGTHS if pattern.tensors() else (*LENGTHS, *LONGER)
+    left_out = next((length for length in longest if _leaves_out_keys(pattern, length, head)), None)
+    return left_out if left_out in LENGTHS else LENGTHS[0], left_out
+
+
+def _leaves_out_keys(pattern: Any, length: int, head: int) -> bool:
+    """True if a key is left out, other than all later keys."""
+    read = pattern.matrix(length, h=head)
+    allowed = torch.ones_like(read) if read.triu(1).any() else torch.ones_like(read).tril()
+    return bool((allowed & ~read).any())
 
 
 def _hints_for(parts: PartsFile) -> list[str]:
@@ -241,7 +261,9 @@ def _save_report(out: Path, report: CheckReport, drawings: dict[str, tuple[Any, 
     with from_user(OSError, code=FAILED):
         write(out / "report.txt", ("\n".join(report.lines) + "\n").encode())
     if drawings or growth.lines():
-        matrices = {label: pattern.matrix(LENGTH, h=h) for label, (pattern, h) in drawings.items()}
+        matrices = {
+            label: pattern.matrix(_drawn_length(pattern, h)[0], h=h) for label, (pattern, h) in drawings.items()
+        }
         save_plots(check_plots(matrices, growth), "", out / "picture.png", size=(4, 4))
 
 

@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, replace
@@ -9,7 +10,6 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, cast
 
-from kinformer.bridge.hf_export import without_folders
 from kinformer.cli.errors import refuse_no_folder
 from kinformer.cli.support.progress_bar import progress
 from kinformer.decoding.consistency import use_rule
@@ -106,15 +106,37 @@ def note_unmeasured(model: Any, data: Any, parts: Iterable[str]) -> None:
     """
     if model.trained_on is None or not hasattr(data, "train") or PART_OF.keys() & set(parts):
         return
-    before, now = (name.partition(",")[0] for name in (model.trained_on, data.name))
-    has_valid = "valid" in inspect.signature(data_readers()[now.partition("=")[0]].read).parameters
-    is_other = before not in (now, without_folders(now))  # an exported model names its data without folders
-    if is_other and has_valid and not set(SPLITS) <= set(parts) and ",valid=" not in data.name:
+    has_valid = "valid" in inspect.signature(data_readers()[data.name.partition("=")[0]].read).parameters
+    if (
+        not is_same_data(model.trained_on, data.name)
+        and has_valid
+        and not set(SPLITS) <= set(parts)
+        and ",valid=" not in data.name
+    ):
         print(
             f"{data.name} is not the training data, but only its {', '.join(parts)} split is measured; --split whole "
             "measures all of it",
             file=sys.stderr,
         )
+
+
+def is_same_data(before: str, now: str) -> bool:
+    """Return whether two names of data, such as "text=book.txt", name the same data, by whatever path.
+
+    The options after a comma do not count. The folder in which a relative path was written is unknown. A relative path
+    therefore also names every file whose path ends with it.
+
+    before: the name that a trained model stores. An exported model stores it without folders.
+    now: the name that is used in the present folder.
+    """
+    (kind, _, place), (other_kind, _, other) = (name.partition(",")[0].partition("=") for name in (before, now))
+    if kind != other_kind or place == other:
+        return kind == other_kind
+    trained, here = Path(place).expanduser(), Path(other).expanduser().resolve()
+    if trained.resolve() == here or (trained.exists() and here.exists() and trained.samefile(here)):
+        return True
+    parts = [part for part in trained.parts if part != os.pardir]
+    return not trained.is_absolute() and bool(parts) and list(here.parts[-len(parts) :]) == parts
 
 
 def _measured_part(data: Any, split: str, limit: int | None, reading: dict[str, Any]) -> dict[str, str]:

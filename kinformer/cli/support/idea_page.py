@@ -1,12 +1,14 @@
 """Pages of ideas in a terminal: text, figures, costs, and links to other ideas."""
 
 import io
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from shlex import quote
 
 from rich.console import Console
 from rich.markdown import Markdown
+from rich.syntax import Syntax
 
 from kinformer.cli.support.console import plain_console
 from kinformer.cli.support.topic_list import width_of
@@ -17,6 +19,7 @@ from kinformer.pages.pictures.support.picture_panels import Picture
 from kinformer.pages.pictures.support.terminal import lines
 
 MOST = 8  # ideas that a line names
+CODE = re.compile(r"^```(\w+)\n(.*?)^```\n?", re.DOTALL | re.MULTILINE)
 LAST = ("Sources", "Answers")  # sections after all others, so that the answers do not stand beside their questions
 
 
@@ -81,7 +84,21 @@ def cost_lines(idea: Idea, width: int) -> Iterator[str]:
 
 
 def _print_text(text: str, console: Console) -> None:
-    """Print Markdown without spaces at the ends of lines."""
+    """Print Markdown without spaces at the ends of lines; code and its output are printed as they are.
+
+    Lines of code are never wrapped, because a comment that continues on a second line would become code.
+    """
+    first, *rest = CODE.split(text)
+    _print_prose(first, console)
+    for language, code, prose in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
+        console.print()
+        console.print(Syntax("", language, theme="ansi_dark").highlight(code), soft_wrap=True, end="")
+        if prose.strip():
+            console.print()
+            _print_prose(prose, console)
+
+
+def _print_prose(text: str, console: Console) -> None:
     width = width_of(console)
     kind = console.color_system if console.is_terminal else None
     drawn = plain_console(file=io.StringIO(), width=width, force_terminal=console.is_terminal, color_system=kind)

@@ -1,9 +1,11 @@
 """Lookup of names for `kinformer show`: parts, members, the public API, user files and topics."""
 
+import ast
 import functools
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -20,11 +22,19 @@ from kinformer.cli.support.page import (
     nearest_names,
 )
 from kinformer.cli.support.topics import TOPICS, topic_name
-from kinformer.cli.support.typed_parts import call_page, called_class, expression_page, own_pages, words_as_call
-from kinformer.core.did_you_mean import ADVICE, find_synonym
-from kinformer.core.discover import has_plugins, kinds, modules, part_files, part_names
+from kinformer.cli.support.typed_parts import (
+    call_page,
+    called_class,
+    expression_page,
+    files_of_parts,
+    own_pages,
+    words_as_call,
+)
+from kinformer.core.did_you_mean import ADVICE, find_synonym, suggest_names
+from kinformer.core.discover import has_plugins, import_part_file, kinds, modules, part_files
 from kinformer.core.keywords import split
 from kinformer.core.public_names import CONTRACTS
+from kinformer.core.quote import quote, shorten
 from kinformer.lab.environments.support.make_environment import environment_folder
 from kinformer.lab.errors import UserError, from_user
 from kinformer.pages.module_docs import first_sentence, public_parts
@@ -32,6 +42,7 @@ from kinformer.pages.module_docs import first_sentence, public_parts
 EXPRESSION = re.compile(r"[(&|~]")
 OWN_PATH = re.compile(r"(?P<file>[^&|(]*\.py)(:(?P<name>[A-Za-z_]\w*))?|(?P<strange>.*\.py)")  # may hold spaces
 FOLDERS = ("exits", "losses", "data", "executors", "scalings", "search", "convert")  # without EXAMPLES in their files
+LISTS = ("topics", "data", "commands", "words", "laws")  # names of lists that `kinformer show` prints
 MENTIONS = 8  # files that are listed because they mention a word
 _named = functools.cache(public_parts)
 
@@ -46,7 +57,7 @@ def find_pages(name: str, keywords: tuple[str, ...] = ()) -> list[Page] | Topic:
     Errors: UserError with the nearest names for an unknown name.
     """
     member = re.fullmatch(r"(?P<name>[a-z]\w*)\((?P<words>.*)\)", name)
-    if member and member["name"] in _all_titles():
+    if member and any(True for _ in _files_with(member["name"], str)):
         return find_pages(member["name"], tuple(word for word in split(member["words"]) if word))
     match = OWN_PATH.fullmatch(name)
     if match:
@@ -91,7 +102,9 @@ def has_page(name: str) -> bool:
 
 def _member_names() -> set[str]:
     """The names of all members, of plugins too."""
-    return {name for kind, file, module in _files() if kind == "members" for name in (file, *dict(_named(module)))}
+    plugins = [] if not has_plugins("members") else [module for kind, _, module in _files() if kind == "members"]
+    by_file = {name for name, file in files_of_parts().items() if file.startswith("members.")}
+    return {*part_files("members"), *by_file, *(name for module in plugins for name in dict(_named(module)))}
 
 
 def _refuse_numbers_of_member(name: str) -> None:
@@ -112,11 +125,13 @@ def refuse_unknown(name: str) -> None:
 
     Errors: UserError with the nearest names.
     """
-    folders = (*kinds(), *FOLDERS, *filter(None, [environment_folder()]))
     name = re.sub(r"(\s+-?\d+)+$", "", name)  # numbers after a name, as in "band 8", are its arguments
-    if not re.fullmatch(r"[\w\s-]+", name) or topic_name(name) is not None or any(map(has_plugins, folders)):
+    if topic_name(name) is not None or any(map(has_plugins, _folders())):
         return
-    texts = {file: path.read_text(encoding="utf-8") for kind in folders for file, path in part_files(kind).items()}
+    if not re.fullmatch(r"[\w\s-]+", name):
+        _refuse_unknown_patterns(name)
+        return
+    texts = {file: _text_of_file(path) for _, file, path in _paths()}
     defined = [title for text in texts.values() for title in re.findall(r"^(?:class|def) ([A-Za-z]\w*)", text, re.M)]
     titles = {*texts, *defined, *CONTRACTS}
     every_word = dict.fromkeys(filter(None, re.split(r"[\s_-]+", name)))
@@ -131,7 +146,22 @@ def refuse_unknown(name: str) -> None:
             if re.search(rf"\b{title}\b", text.partition("\nEXAMPLES")[2])
         }
         # helpers are not suggested
-        raise _unknown(name, {*texts, *parts_with_examples, *CONTRACTS, *TOPICS})
+        raise _unknown(name, {*texts, *parts_with_examples, *CONTRACTS, *TOPICS, *LISTS})
+
+
+def _refuse_unknown_patterns(text: str) -> None:
+    """Refuse an expression of patterns with an unknown name; paths and calls of other parts are not refused."""
+    if ".py" in text or not EXPRESSION.search(text) or re.match(r"[a-z]\w*\(", text) or called_class(text):
+        return
+    names = {"Heads", *(name for name, file in files_of_parts().items() if ".patterns." in f".{file}.")}
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except SyntaxError:
+        return  # `parse` says what is wrong
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id=name)) if name not in names:
+                raise UserError(f"{shorten(name)} in {quote(text)} is not a pattern{suggest_names(name, names)}")
 
 
 def _unknown(name: str, offered: Iterable[str]) -> UserError:
@@ -148,7 +178,7 @@ def _exact_pages(name: str, keywords: tuple[str, ...], fold: Callable[[str], str
     """The pages of files and classes with a name, and of names that `kinformer` itself exports."""
     kind, slash, file_name = name.rpartition("/")
     listed: set[int] = set()
-    for folder, file, module in _files():
+    for folder, file, module in _files_with(file_name if slash else name, fold):
         if slash and kind != folder:
             continue
         title = fold(file_name) if slash else fold(name)
@@ -172,7 +202,7 @@ def _page_of_module(
         has_class = any(inspect.isclass(subject) for _, subject in everything)
         kinds = {type(make()) for make in examples} if has_class else set()
         chosen = [pair for pair in everything if is_member(pair[1]) or pair[1] in kinds]
-        chosen = chosen or [pair for pair in everything if pair[0] in part_names()] or everything
+        chosen = chosen or [pair for pair in everything if pair[0] in files_of_parts()] or everything
     else:
         chosen = [pair for pair in everything if fold(pair[0]) == name]
     form = getattr(module, "FORM", "") if place.startswith("data/") and fold(file) == name else ""
@@ -225,12 +255,40 @@ def _methods(cls: Any) -> list[str]:
     return [name for name, _ in inspect.getmembers(cls, callable) if not name.startswith("_")]
 
 
+def _files_with(name: str, fold: Callable[[str], str]) -> Iterator[tuple[str, str, ModuleType]]:
+    """Yield the files that have a name or define it, as kind, name and module; no other file is imported."""
+    if any(map(has_plugins, _folders())):
+        yield from _files()
+        return
+    flags = re.MULTILINE | (re.IGNORECASE if fold is str.lower else 0)
+    definition = re.compile(rf"^(?:class |def |async def )?{re.escape(name)}\b", flags)
+    for kind, file, path in _paths():
+        if fold(file) == fold(name) or definition.search(_text_of_file(path)):
+            with from_user(ImportError):
+                yield kind, file, import_part_file(path)
+
+
+@functools.cache
+def _folders() -> tuple[str, ...]:
+    return (*kinds(), *FOLDERS, *filter(None, [environment_folder()]))
+
+
+@functools.cache
+def _paths() -> tuple[tuple[str, str, Path], ...]:
+    """Every file of every folder, as kind, name and path."""
+    return tuple((kind, file, path) for kind in _folders() for file, path in part_files(kind).items())
+
+
+@functools.cache
+def _text_of_file(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
 @functools.cache
 def _files() -> tuple[tuple[str, str, ModuleType], ...]:
     """Every file of every folder, as kind, name and module; cached for the whole command."""
     with from_user(ImportError):
-        folders = (*kinds(), *FOLDERS, *filter(None, [environment_folder()]))
-        return tuple((kind, file, module) for kind in folders for file, module in modules(kind).items())
+        return tuple((kind, file, module) for kind in _folders() for file, module in modules(kind).items())
 
 
 @functools.cache
@@ -240,16 +298,10 @@ def _text_of(module: ModuleType) -> str:
     return " ".join([name, module.__doc__ or "", *(inspect.getdoc(subject) or "" for _, subject in _named(module))])
 
 
-def _all_titles() -> set[str]:
-    """Every name that has a page."""
-    inside = {title for _, _, module in _files() for title, _ in _named(module)}
-    return {file for _, file, _ in _files()} | inside | set(CONTRACTS)
-
-
 def _offered_titles() -> set[str]:
     """The names to suggest for an unknown name: parts, members, topics and the public API, without helpers."""
     parts = {title for _, _, module in _files() for title, subject in _named(module) if _is_part(subject)}
-    return {file for _, file, _ in _files()} | parts | set(TOPICS) | set(CONTRACTS)
+    return {file for _, file, _ in _files()} | parts | {*TOPICS, *CONTRACTS, *LISTS}
 
 
 def _is_part(subject: Any) -> bool:
@@ -267,8 +319,10 @@ def make_topic(word: str, name: str) -> Topic:
     name: the name of the topic.
     """
     text = TOPICS[name]
-    files = {f"{kind}/{file}": module for kind, file, module in _files()}
-    entries = (TopicEntry(place, first_sentence(files[place])) for place in text.places if place in files)
+    files = {f"{kind}/{file}": path for kind, file, path in _paths()}
+    with from_user(ImportError):
+        modules_of_places = {place: import_part_file(files[place]) for place in text.places if place in files}
+    entries = (TopicEntry(place, first_sentence(module)) for place, module in modules_of_places.items())
     return Topic(word, text.says, tuple(entries), text.commands, text.draws)
 
 

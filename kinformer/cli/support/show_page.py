@@ -25,7 +25,6 @@ from kinformer.pages.idea import Idea, ideas_of
 from kinformer.pages.idea_figures import idea_figures
 from kinformer.pages.pictures.support import all_pictures as every
 from kinformer.pages.pictures.support.diagram import Diagram
-from kinformer.pages.pictures.support.matplotlib_picture import save
 from kinformer.pages.pictures.support.picture_panels import Picture
 from kinformer.pages.pictures.who_reads import CAPTION, side_by_side
 
@@ -153,6 +152,8 @@ def save_pictures(title: str, images: Sequence[Picture | Diagram], out: Path) ->
     """
     if not images:
         raise UserError(f"cannot write {out}: {title!r} has no picture. Leave out --out")
+    from kinformer.pages.pictures.support.matplotlib_picture import save  # here, so that only --out waits for it
+
     try:
         save(title, images, out)
     except OSError as error:

@@ -1,6 +1,7 @@
 """Pages of `kinformer show` for typed text: expressions, calls such as LSH(2, 8), and own files."""
 
 import ast
+import functools
 import importlib
 import inspect
 import operator
@@ -27,6 +28,7 @@ from kinformer.pages.module_docs import defined_in, first_sentence, public_parts
 OWN = re.compile(r"(?P<file>[\w./~+-]+\.py):(?P<name>[A-Za-z_]\w*)")
 CALL = re.compile(r"(?P<name>[A-Z]\w*)\(.*\)", re.DOTALL)
 BUILT = ("nn.", "core.bias", "core.pattern", "core.residual_block")  # files of public classes that a call may build
+files_of_parts = functools.cache(part_names)  # reads every file of the library, so once in a command
 OPERATORS: dict[type, Callable[..., Any]] = {
     ast.BitAnd: operator.and_,
     ast.BitOr: operator.or_,
@@ -77,7 +79,7 @@ def called_class(text: str) -> str | None:
 
 def _built_classes() -> dict[str, str]:
     """The file of each class that a call may build: all parts, and public classes such as Attention."""
-    return part_names() | {name: file for name, file in CONTRACTS.items() if file.startswith(BUILT)}
+    return files_of_parts() | {name: file for name, file in CONTRACTS.items() if file.startswith(BUILT)}
 
 
 def words_as_call(name: str, keywords: tuple[str, ...]) -> str | None:
@@ -220,7 +222,7 @@ def _is_literal(text: str) -> bool:
 
 def _classes_with_arguments() -> Iterator[tuple[str, str, str]]:
     """Kind, file and name of every public class of a part; members, tasks and environments take keywords instead."""
-    for name, file in part_names().items():
+    for name, file in files_of_parts().items():
         *_, kind, stem = file.split(".")
         if kind not in ("members", "models", "tasks", "environments", "laws"):
             yield kind, stem, name

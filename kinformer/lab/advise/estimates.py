@@ -11,7 +11,7 @@ from typing import Any
 from kinformer.core.keywords import as_texts
 from kinformer.core.model import Model
 from kinformer.core.uninitialised import Uninitialised
-from kinformer.lab.cost.free_memory import NUMBERS
+from kinformer.lab.cost.free_memory import NUMBERS, build_without_numbers
 from kinformer.lab.errors import UserError, from_user
 from kinformer.lab.member_choice import MemberChoice, parse_member, with_keywords
 from kinformer.lab.train.member_fit import fit_length
@@ -115,10 +115,14 @@ def reads_what(name: str) -> str:
 def model_of(choice: MemberChoice) -> Model:
     """Build a member's model without initialising its weights, to read its sizes.
 
-    The model is on the CPU, because arithmetic on the meta device imports PyTorch's compiler, which is slow.
+    With a table for rows beyond the measured lengths, the model is on the meta device. A table of scores for all pairs
+    of 16,384 positions would take 1 GB for each head. Other models are on the CPU, because arithmetic on the meta
+    device imports PyTorch's compiler, which takes 2 seconds.
 
     choice: the member and its keywords.
     """
+    if int(choice.keywords.get("length") or 0) > max(ROWS) and (model := build_without_numbers(choice)) is not None:
+        return model
     with from_user(ValueError, TypeError, LookupError), Uninitialised():
         return choice.function(**choice.keywords)
 

@@ -262,7 +262,8 @@ def _in_order(baseline: str, fits: list[Fit]) -> Iterator[tuple[Fit, str]]:
         means = {fit.name: of["members"][fit.name]["mean"] for fit in rivals if fit.name in of["members"]}
         sign = 1 if of["metric"].startswith("bits") else -1
         for fit in sorted((fit for fit in rivals if fit.name in means), key=lambda fit: sign * means[fit.name])[:1]:
-            yield fit, f"the best measured member, {means[fit.name]:.2f} {of['metric']}"
+            besides = f" besides {baseline}" if baseline in of["members"] else ""
+            yield fit, f"the best measured member{besides}, {means[fit.name]:.2f} {of['metric']}"
     faster = {fit.name: fit.faster for fit in rivals if fit.faster is not None and fit.faster[1] > 1}
     for fit in sorted((fit for fit in rivals if fit.name in faster), key=lambda fit: -faster[fit.name][1])[:1]:
         at, ratio = faster[fit.name]
@@ -290,9 +291,14 @@ def _caveats(fits: list[Fit], length: int, baseline: str, precision: str, device
         conditions = f"against {baseline} on {table()['timed']['on']}"
         timing = f"steps of one block of width 256 were timed {conditions}" + (f", but not for {slow}" if slow else "")
     yield f"Speed: the members are ordered by additions and multiplications; {timing}."
-    if not all(record.estimate.sure for record in fits):
-        measured = " and ".join(f"{at:,}" for at in ROWS)
-        yield f"Cost of rows of {length:,} tokens: extrapolated from rows of {measured} tokens."
+    unsure, measured = [record.name for record in fits if not record.estimate.sure], [f"{at:,}" for at in ROWS]
+    if unsure and len(unsure) == len(fits):
+        yield f"Cost of rows of {length:,} tokens: extrapolated from rows of {' and '.join(measured)} tokens."
+    elif unsure:
+        yield (
+            f"Cost of rows of {length:,} tokens: extrapolated for {', '.join(unsure)}, because these members were "
+            f"measured at only one of {' and '.join(measured)} tokens."
+        )
     yield "Other sizes and devices: the members have default sizes; `kinformer cost MEMBER key=value` measures others."
     if precision != "float32":
         yield f"Precision: memory is estimated for float32; activations in {precision} take less."

@@ -83,5 +83,10 @@ def token_bytes(tokenizer: Any, tokens: Sequence[int]) -> list[bytes]:
         piece = tokenizer.decode([token], after=tokens[max(place - 1, 0) : place])
         name: str = tokenizer.backend.id_to_token(token) or "" if token >= 0 else ""
         is_byte = BYTE.fullmatch(name) is not None and tokenizer.decode([token]) != name.encode()
+        within = tokenizer.backend.decoder is None and getattr(
+            tokenizer.backend.model, "continuing_subword_prefix", None
+        )
+        if within and name.startswith(within):  # WordPiece without a decoder
+            piece = name.removeprefix(within).encode()
         texts.append(bytes.fromhex(name[3:5]) if is_byte else piece)
     return texts

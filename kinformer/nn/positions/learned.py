@@ -40,7 +40,10 @@ class Learned(Position):
 
     def _check(self, pos: Int[Tensor, "B T"]) -> None:
         length = self.table.num_embeddings
-        advice = f"is beyond the table of {length} learned positions. Use a larger length, or Rotary"
+        advice = (
+            f"is beyond the table of {length} learned positions: the model reads at most {length} tokens. Give a "
+            "shorter text, or build the model with a larger length"
+        )
         if pos.device.type != "cpu":
             torch._assert_async((pos < length).all(), f"a position {advice}")  # does not wait for the device
         elif (max_pos := int(pos.max())) >= length:

@@ -29,7 +29,7 @@ def targets() -> list[list[int]]:
 def _predictions() -> Diagram:
     diagram = Diagram(
         f"predictions of {DEPTH} layers at the start of the training",
-        kinds=("the only prediction of older models", "further positions", "lower layers"),
+        kinds=("the only prediction of older models", "lower layers", "further positions"),
         note=f"First line of a box: next token. Second line: the token after it, with loss weight {FURTHER}. Attention "
         "is causal.",
     )
@@ -40,7 +40,7 @@ def _predictions() -> Diagram:
         diagram.words(x + 3, 5 * DEPTH, token)
         for layer in range(1, DEPTH + 1):
             y = 5 * (DEPTH - layer)
-            kind = 3 if layer < DEPTH else 1 if n == last else 2
+            kind = 2 if layer < DEPTH else 1 if n == last else 3  # lower layers have the colour of the second diagram
             labels = [WORDS[target] if target >= 0 else "-" for target in (following[n], later[n])]
             diagram.box(x, y, 9, 4, "\n".join(labels), kind if following[n] >= 0 else 0)
             diagram.arrow((x + 4, y + 4.4 if layer == 1 else y + 5), (x + 4, y + 4))

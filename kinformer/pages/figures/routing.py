@@ -46,6 +46,8 @@ def draw_token_circle(diagram: Diagram, kinds: Sequence[int]) -> None:
 def draw_direction(diagram: Diagram, angle: float, length: float, label: str, kind: int) -> None:
     """Draw an arrow from the centre of the circle, and write a label at its end.
 
+    A label of an arrow to the left stands below it.
+
     diagram: the diagram to draw in.
     angle: direction in degrees.
     length: length of the arrow; 1 reaches the circle.
@@ -56,7 +58,9 @@ def draw_direction(diagram: Diagram, angle: float, length: float, label: str, ki
     tip = round(X + 2 * RADIUS * length * cos), round(Y - RADIUS * length * sin)
     diagram.arrow((X, Y), tip, kind=kind)
     x, y = round(tip[0]), round(tip[1] - 1.4 * sin)
-    x += 2 if cos > 0.9 else -1 - len(label) if cos < -0.9 else -(len(label) // 2)
+    if cos < -0.9:  # to the left of the tip, a label would lie across the circle
+        y += 1
+    x += 2 if cos > 0.9 else -(len(label) // 2)
     diagram.words(x, y, label, kind)
 
 
@@ -126,11 +130,12 @@ def _patterns() -> Picture:
     cluster = _routing().centroids.assign_clusters(token_vectors().repeat(NARROW // len(TOKENS), 1)[None, None])[0, 0]
     same = (cluster[:, None] == cluster) & (pos[:, None] >= pos)
     empty = torch.zeros_like(same)
-    panels = [_panel("local", [masks[0]]), _panel("strided", [masks[1]])]
-    panels.append(_panel("routing", [empty, *(same & (cluster[:, None] == n) for n in range(len(CENTROIDS)))]))
+    before = [empty] * len(CENTROIDS)  # the clusters come first, so that they have the colours of the other figures
+    panels = [_panel(title, [*before, mask]) for title, mask in zip(("local", "strided"), masks, strict=True)]
+    panels.append(_panel("routing", [*(same & (cluster[:, None] == n) for n in range(len(CENTROIDS))), empty]))
     return Picture(
         "two patterns that depend on positions, and routing, which depends on content",
-        ("read by position", *KINDS),
+        (*KINDS, "read by position"),
         tuple(panels),
         note="The eight tokens twice, with clusters 0 0 1 2 0 0 1 2. A row is a query and reads the filled columns.",
     )

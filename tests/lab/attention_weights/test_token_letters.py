@@ -86,3 +86,12 @@ def test_tokens_of_bpe_keep_their_bytes(backend: Any, expected: list[bytes]) -> 
     model = kf.gpt(d=16, depth=1, heads=2, vocab=300)
     model.tokenizer = tokenizer
     assert kf.look(model, SNOWMAN).tokens == expected
+
+
+@pytest.mark.parametrize("has_decoder", [True, False])
+def test_pieces_of_a_word_have_no_marks_and_words_have_spaces(has_decoder: bool) -> None:
+    backend = Made(models.WordPiece({"[UNK]": 0, "the": 1, "name": 2, "##s": 3}, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    if has_decoder:
+        backend.decoder = decoders.WordPiece()
+    assert token_bytes(Tokenizer(backend.to_str()), [1, 2, 3]) == [b"the", b" name", b"s"]

@@ -192,7 +192,7 @@ def test_bits_per_byte_are_of_what_is_not_lost_and_the_loss_is_said(name: str, t
         )
         size = len(text.encode())
         share = f"{41 * lost_bytes:,} of {41 * size:,} bytes ({lost_bytes / size:.2%})"
-        expected = f"the tokenizer loses {share} of text={tmp_path}/a.txt, "
+        expected = f"the tokenizer does not restore {share} of text={tmp_path}/a.txt, "
         assert [line[: len(expected)] for line in messages] == [expected]
         assert f"first {letter!r}" in messages[0] and "\n" not in messages[0]
     part, model = loaded.part("valid"), gpt(d=8, depth=1, heads=2, vocab=loaded.vocab, length=64)
@@ -231,7 +231,7 @@ def test_rows_are_looked_at_as_texts_are(kind: str, tmp_path: Path) -> None:
         read_ += 20 * len("yesno")
     times = 2 if kind == "multitask" else 1
     assert (
-        message.startswith(f"the tokenizer loses {times * lost_bytes:,} of {times * read_:,} bytes")
+        message.startswith(f"the tokenizer does not restore {times * lost_bytes:,} of {times * read_:,} bytes")
         and "first '" in message
     )
     (tmp_path / "data/b").write_text(
@@ -281,13 +281,30 @@ def test_a_special_token_ends_a_text_and_is_told(tmp_path: Path, capsys: pytest.
     assert capsys.readouterr().out == f"{whole}\n[1]\n{whole}\n[2]\n{whole}\n"
 
 
+def test_the_kinds_of_bytes_that_are_not_restored_are_counted() -> None:
+    """WordPiece lower-cases, drops accents and line breaks, and reads a word with an unknown letter as [UNK]."""
+    vocab = {word: n for n, word in enumerate(["[UNK]", "the", "cat", "cafe", ".", "a"])}
+    backend = Made(models.WordPiece(vocab, unk_token="[UNK]"))
+    backend.normalizer = normalizers.BertNormalizer(lowercase=True)
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece()
+    (encoding,) = Tokenizer(backend.to_str()).encode_batch(["The Cat  \u0416\u0436 caf\u00e9"])
+    loss = encoding.loss
+    # T and C are one byte each, and the letter with an accent is two. The text has one space without the unknown word,
+    # and three with it. The unknown word has two letters of two bytes.
+    assert (loss.rewritten, loss.spaces, loss.unread) == (4, 2, 4) and loss.missing == 10
+    with pytest.warns(UserWarning, match="4 in letters without their case or accents, 2 of spaces, 4 without a token"):
+        loss.warn("the text")
+
+
 def test_a_prompt_that_is_read_as_another_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = gpt(d=8, depth=1, heads=2, vocab=len(LETTERS))
     model.tokenizer = Tokenizer(few_letters(False).to_str())
     save(model, tmp_path)
     assert run(["generate", str(tmp_path), "--prompt", "The cat", "--tokens", "1"]) == 0
-    loss = "1 of 7 bytes (14.29%) of the input texts, first 'T' in 'The cat': the model does not read them"
-    assert f"warning: the tokenizer loses {loss}" in capsys.readouterr().err.splitlines()
+    loss = "1 of 7 bytes (14.29%) of the input texts, first 'T' in 'The cat': 1 without a token"
+    consequence = "the model does not read the bytes without a token"
+    assert f"warning: the tokenizer does not restore {loss}; {consequence}" in capsys.readouterr().err.splitlines()
     (tmp_path / "text").write_text(STRANGE)
     assert run(["read", str(tmp_path), f"{tmp_path}/text", "--save", f"{tmp_path}/state"]) == 2
     assert f"the tokenizer has no token for 'T' of {tmp_path}/text and no unk_token" in capsys.readouterr().err
@@ -295,7 +312,7 @@ def test_a_prompt_that_is_read_as_another_is_told(tmp_path: Path, capsys: pytest
     model.tokenizer = Tokenizer(lowered().to_str())
     save(model, tmp_path)
     assert run(["read", str(tmp_path), f"{tmp_path}/text", "--save", f"{tmp_path}/state"]) == 0
-    assert f"warning: the tokenizer loses 1 of {len(STRANGE.encode())} bytes" in capsys.readouterr().err
+    assert f"warning: the tokenizer does not restore 1 of {len(STRANGE.encode())} bytes" in capsys.readouterr().err
 
 
 def test_the_vocabulary_is_counted_once() -> None:

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from kinformer.checkpoint.tokenizer import LostBytes, Tokenizer
+from kinformer.checkpoint.lost_bytes import LostBytes
+from kinformer.checkpoint.tokenizer import Tokenizer
 
 
 def decode_utf8(data: bytes, place: str) -> str:

@@ -11,7 +11,8 @@ import numpy
 import torch
 from torch import Tensor
 
-from kinformer.checkpoint.tokenizer import LostBytes, Tokenizer
+from kinformer.checkpoint.lost_bytes import LostBytes
+from kinformer.checkpoint.tokenizer import Tokenizer
 from kinformer.checkpoint.tokenizer_choice import train_tokenizer
 from kinformer.decoding.byte_tokenizer import last_break
 from kinformer.lab.data.support.array_cache import ArraySink, CacheEntry, cached_entry

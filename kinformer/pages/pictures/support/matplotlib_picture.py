@@ -19,6 +19,7 @@ from kinformer.pages.pictures.support.diagram import Diagram  # noqa: E402
 from kinformer.pages.pictures.support.diagram_matplotlib import HIGH, WIDE, draw_diagram  # noqa: E402
 from kinformer.pages.pictures.support.diagram_svg import kind_colour  # noqa: E402
 from kinformer.pages.pictures.support.picture_panels import Panel, Picture, kinds_in  # noqa: E402
+from kinformer.pages.plots import COLOURS  # noqa: E402
 from kinformer.pages.save_figure import save_figure  # noqa: E402
 
 ACROSS, SIZE, PALE = 4, 3.6, 0.2  # most panels in a row, inches of a panel, darkness of the palest cell
@@ -75,12 +76,16 @@ def _width_of_row(picture: Picture | Diagram, panels: Sequence[Panel]) -> float:
 
 
 def palette(kinds: int) -> list[str]:
-    """Return a colour for each kind of cell in a picture: dark blue for one kind, else up to 20 colours.
+    """Return a colour for each kind of cell in a picture.
+
+    One kind is dark blue. Up to 8 kinds have the colours of diagrams and pages, and more kinds have up to 20 colours.
 
     kinds: number of kinds.
     """
     if kinds < 2:
         return [DARK_BLUE]
+    if kinds <= len(COLOURS):
+        return list(COLOURS[:kinds])
     pairs = pyplot.get_cmap("tab20").colors  # type: ignore[attr-defined]
     named = [*pairs[::2], *pairs[1::2]]  # pale colours last, because a paler cell also means a less filled one
     return [colors.to_hex(named[n % len(named)]) for n in range(kinds)]
