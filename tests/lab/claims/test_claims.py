@@ -41,6 +41,7 @@ from kinformer.lab.claims import (
     synthesizer_positions,
 )
 from kinformer.lab.claims.knn_lm_datastore import IN_DOMAIN, OUT_OF_DOMAIN
+from kinformer.lab.claims.support import decoding_steps
 from kinformer.lab.claims.support.agents import LearningCurve
 from kinformer.lab.claims.support.claim_models import HeadInputs, heads
 from kinformer.lab.claims.support.half_easy import TextLosses
@@ -275,9 +276,9 @@ def unread(kinds: Any, question: str, seed: int, steps: int) -> tuple[Any, float
 def test_a_step_s_work_is_counted() -> None:
     row = torch.randint(64, (1, 40))
     models = average_attention(d=8, depth=1, vocab=64), gpt(d=8, depth=1, heads=2, vocab=64)
-    flat, growing = ([average_attention_steps.step(model, row[:, :length]) for length in (4, 40)] for model in models)
+    flat, growing = ([decoding_steps.step(model, row[:, :length]) for length in (4, 40)] for model in models)
     assert flat[0] == flat[1] and growing[0][0] < growing[1][0] and growing[0][1] < growing[1][1]
-    assert average_attention_steps.stepwise_error(models[0], row) < 1e-12
+    assert decoding_steps.stepwise_error(models[0], row) < 1e-12
 
 
 def test_questions_by_place_and_by_content_are_answered_as_they_say() -> None:
