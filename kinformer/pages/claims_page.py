@@ -9,10 +9,10 @@ from kinformer.pages.html_page import html_page
 
 TITLE = "kinformer: claims of papers, measured"
 LEAD = (
-    "Each claim has a threshold that was fixed before it was measured. <b>holds</b>: each measured effect exceeds two "
-    "standard errors over the seeds and meets its threshold. <b>does not hold</b>: a threshold is missed by more than "
-    "two standard errors. <b>not resolved</b>: neither is the case. The models are small: what does not hold here may "
-    "hold at the sizes of its paper."
+    "Each claim has a threshold that was fixed before it was measured. A claim <b>holds</b> if each measured effect "
+    "exceeds two standard errors over the seeds and meets its threshold. It <b>does not hold</b> if it misses a "
+    "threshold by more than two standard errors. Otherwise it is <b>not resolved</b>. The models are small, so a claim "
+    "may fail here and hold at the sizes of its paper."
 )
 STYLE = """
 td:nth-child(2), td:nth-child(3), th { text-align: left } td:nth-child(3) { white-space: normal; min-width: 16rem }
@@ -39,14 +39,15 @@ def claims_page(reports: Mapping[str, ClaimReport], missing: Mapping[str, str]) 
         for name, report in reports.items()
     )
     without = "".join(f"<li><code>{name}</code>: {escape(why)}</li>\n" for name, why in missing.items())
-    body = (
-        f"<p>{summary}, {len(missing)} not measured</p>\n<p>{LEAD}</p>\n"
-        f'<div class="scroll"><table><thead><tr><th>claim</th><th>verdict</th><th>statement</th></tr></thead>'
-        f"<tbody>\n{rows}</tbody></table></div>\n"
-        + (f"<h2>Not measured</h2>\n<ul>{without}</ul>\n" if without else "")
-        + "".join(map(_article, reports.values()))
-    )
-    return html_page(TITLE, body, STYLE)
+    heads = "".join(f"<th>{title}</th>" for title in ("claim", "verdict", "statement"))
+    parts = [
+        f"<p>{summary}, {len(missing)} not measured</p>\n",
+        f"<p>{LEAD}</p>\n",
+        f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>\n{rows}</tbody></table></div>\n',
+        f"<h2>Not measured</h2>\n<ul>{without}</ul>\n" if without else "",
+        *map(_article, reports.values()),
+    ]
+    return html_page(TITLE, "".join(parts), STYLE)
 
 
 def _article(report: ClaimReport) -> str:

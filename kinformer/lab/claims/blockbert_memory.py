@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.autograd.graph import saved_tensors_hooks
 
 from kinformer.lab.claims.support.claim_models import patterns
+from kinformer.lab.claims.support.saved_bytes import saved_bytes
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.plot import Plot, PlotLine
 from kinformer.members.bert import bert
@@ -41,28 +41,6 @@ def build_model(blocks: int, length: int, dropout: float = 0.0) -> MLM:
     """
     whole = {**SIZES, "length": length, "dropout": dropout}
     return bert(**whole) if blocks == 1 else blockbert(**whole, blocks=blocks)
-
-
-def saved_bytes(model: MLM, tokens: Int[Tensor, "B T"]) -> int:
-    """Return the bytes of memory that the forward pass of a training step keeps for the backward pass.
-
-    Tensors that share memory count once. Weights, buffers and inputs do not count.
-
-    model: model to train.
-    tokens: batch.
-    """
-    excluded = {x.untyped_storage().data_ptr() for x in (*model.parameters(), *model.buffers(), tokens)}
-    saved: list[Tensor] = []  # kept alive, so that no address is reused
-
-    def note(x: Tensor) -> Tensor:
-        saved.append(x)
-        return x
-
-    with saved_tensors_hooks(note, lambda x: x):
-        loss = model.train()(tokens).total
-    storages = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in saved}
-    del loss
-    return sum(size for place, size in storages.items() if place not in excluded)
 
 
 def pairs(model: MLM, length: int) -> float:

@@ -1,6 +1,7 @@
 """A linear Transformer decodes with a state of fixed size, and its steps equal the parallel form."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from kinformer.lab.claims.support.decoding_steps import flat_measures, measure_steps, step_facts, step_plot
 from kinformer.lab.claims.support.verdict import Claim
@@ -25,7 +26,7 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS) -> Claim:
     lengths: numbers of tokens before the step.
     """
     room = 2 * lengths[-1]
-    makes = {
+    makes: dict[str, Callable[[], Any]] = {
         "linear_transformer": lambda: linear_transformer(d=WIDTH, depth=DEPTH, heads=HEADS, vocab=VOCAB, length=room),
         "gpt": lambda: gpt(d=WIDTH, depth=DEPTH, heads=HEADS, vocab=VOCAB, length=room),
     }

@@ -1,6 +1,7 @@
 """Multi-query attention divides the cache by the number of heads, which makes a decoding step cheaper."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from kinformer.lab.claims.support.decoding_steps import measure_steps, step_facts, step_plot, stepwise_measure
 from kinformer.lab.claims.support.verdict import Claim, Measure
@@ -15,18 +16,18 @@ SOURCE = "Shazeer, 2019, arXiv:1911.02150, sections 3.1 and 4.3 (46 against 3.8 
 
 
 def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS, batch: int = BATCH) -> Claim:
-    """Measure the cache and the work of a decoding step with one head of keys and values, and with one per head.
+    """Measure the cache and the work of a decoding step with one head of keys or one per head.
 
     The work is the count of numbers that operators read and write in a step, after rows of several lengths and with 32
     rows at once. `multi_query` and `gpt` have random weights, equal widths and 8 heads. Three conditions decide at the
     longest row. The bytes of the cache, divided by gpt's, are 1/8 within 0.02. The work of a step is at most half of
-    gpt's. Logits token by token equal those of the whole row within 1e-10 in float64.
+    gpt's. Logits token by token equal the logits of the whole row within 1e-10 in float64.
 
     seeds: seeds of weights and rows.
     lengths: numbers of tokens before the step.
     batch: rows that are decoded at once.
     """
-    sizes = {"d": WIDTH, "depth": DEPTH, "heads": HEADS, "vocab": VOCAB, "length": 2 * lengths[-1]}
+    sizes: dict[str, Any] = {"d": WIDTH, "depth": DEPTH, "heads": HEADS, "vocab": VOCAB, "length": 2 * lengths[-1]}
     makes = {"multi_query": lambda: multi_query(**sizes), "gpt": lambda: gpt(**sizes)}
     costs = measure_steps(makes, seeds, lengths, VOCAB, batch)
     longest = f"after {lengths[-1]} tokens, multi_query divided by gpt"

@@ -61,7 +61,7 @@ class ClaimReport:
 
     @property
     def lines(self) -> list[str]:
-        """The report as lines of text: the claim, each measure with its verdict, further facts, and the verdict."""
+        """The report as lines of text: claim, measures with their verdicts, facts, and the verdict."""
         measures = [f"  {measure.verdict:<15}{measure.quantity}: {measure.summary}" for measure in self.measures]
         facts = ["", "further measurements, not judged", *(f"  {name}: {text}" for name, text in self.facts.items())]
         return [self.statement, self.source, "", *measures, *(facts if self.facts else []), "", self.verdict]
@@ -101,7 +101,7 @@ def write_report(report: ClaimReport, folder: Path) -> None:
 
 
 def read_reports(folder: Path, names: Iterable[str]) -> dict[str, ClaimReport]:
-    """Return the reports of claims in a folder, by name; a file that is no report of its claim is left out.
+    """Return the reports of claims in a folder by name; files that are no reports are left out.
 
     folder: the folder that `kinformer claim --out` wrote; it may be missing.
     names: names of the claims.
