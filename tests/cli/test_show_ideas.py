@@ -3,6 +3,7 @@
 import contextlib
 import io
 import re
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,10 +13,13 @@ import torch
 from kinformer.cli.__main__ import run
 from kinformer.cli.support.console import plain_console
 from kinformer.cli.support.idea_page import print_idea
-from kinformer.cli.support.query_keys import position_ranges, query_lines
+from kinformer.cli.support.query_keys import _reached, position_ranges, query_lines
 from kinformer.core.discover import members, modules
 from kinformer.core.example import Example
+from kinformer.core.pattern import Pattern, Spelled
 from kinformer.core.pattern_parser import parse
+from kinformer.core.patterns.causal import Causal
+from kinformer.core.patterns.on_heads import OnHeads
 from kinformer.lab.claims.support.claim_models import seeded
 from kinformer.lab.errors import UserError
 from kinformer.members.bp_transformer import bp_transformer
@@ -26,6 +30,14 @@ from kinformer.members.poolingformer import poolingformer
 from kinformer.members.reformer import reformer
 from kinformer.members.transformer import transformer
 from kinformer.members.universal_transformer import universal_transformer
+from kinformer.models.lm import LM
+from kinformer.nn.attention import Attention
+from kinformer.nn.blocks.pre_norm import PreNorm
+from kinformer.nn.depth.stack import Stack
+from kinformer.nn.mechanisms.softmax import Softmax
+from kinformer.nn.mixers.lstm import LSTM
+from kinformer.nn.patterns.band import Band
+from kinformer.nn.projections.qkv import QKV
 from kinformer.pages.idea import FOLDER, SECTIONS, all_ideas
 
 
@@ -179,6 +191,35 @@ def test_what_does_not_follow_from_positions_is_refused() -> None:
         list(query_lines(bp_transformer(d=16, depth=2, heads=2), 3, None))
     with pytest.raises(UserError, match="not single tokens"):
         list(query_lines(poolingformer(d=16, depth=1, heads=2), 3, None))
+
+
+def test_a_layer_that_is_called_again_does_not_end_the_search() -> None:
+    block = [(parse(f"Causal() & Block({size})"), range(1)) for size in (2, 8)]
+    near, far = [block[0]], [block[1]]
+    _, *further, never = _reached([near, near, far, near], 7, 8)
+    assert [_positions(line) for line in further] == [[0, 1, 2, 3, 4, 5]]
+    assert never == "  all positions reach it"
+
+
+def test_a_recurrent_layer_is_refused() -> None:
+    layers = [PreNorm(Attention(QKV(8, 2), Softmax(parse("Causal() & Band(1)")))), PreNorm(LSTM(8))]
+    with pytest.raises(UserError, match="other than attention carries a state"):
+        list(query_lines(LM(11, 8, Stack(layers)), 3, None))
+
+
+def test_heads_of_a_named_pattern_are_counted() -> None:
+    first, reads, *_ = query_lines(OneInFive(), 9, None)
+    assert "5 heads together" in first
+    assert _positions(reads) == list(range(10))
+
+
+@dataclass(frozen=True)
+class OneInFive(Spelled):
+    """The last of five heads reads all earlier keys, and the others read only their own."""
+
+    @property
+    def expression(self) -> Pattern:
+        return Causal() & (Band(0) | OnHeads(4, 5))
 
 
 def test_a_layer_that_is_called_twice_counts_twice() -> None:

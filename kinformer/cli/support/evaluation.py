@@ -130,8 +130,10 @@ def is_same_data(before: str, now: str) -> bool:
     now: the name that is used in the present folder.
     """
     (kind, _, place), (other_kind, _, other) = (name.partition(",")[0].partition("=") for name in (before, now))
-    if kind != other_kind or place == other:
-        return kind == other_kind
+    if kind != other_kind:
+        return False
+    if place == other:
+        return True
     trained, here = Path(place).expanduser(), Path(other).expanduser().resolve()
     if trained.resolve() == here or (trained.exists() and here.exists() and trained.samefile(here)):
         return True

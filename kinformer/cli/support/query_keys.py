@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import fields
 from itertools import pairwise
 from typing import Any, NoReturn
@@ -17,6 +16,7 @@ from kinformer.core.model import Model
 from kinformer.core.pattern import Heads, Pattern, pair_mask
 from kinformer.core.patterns.on_heads import OnHeads
 from kinformer.lab.cost.by_content import by_content
+from kinformer.lab.cost.called_layers import called_layers, has_other_state
 from kinformer.lab.errors import UserError
 from kinformer.nn.attention import Attention
 from kinformer.pages.pictures.support.attention_calls import MechanismCall, attentions, calls
@@ -91,10 +91,14 @@ def _length(query: int, length: int | None, is_ahead: bool) -> int:
 
 def _head_count(pattern: Pattern) -> int:
     """Return the number of heads after which the patterns that an expression lists by head repeat."""
+    if isinstance(pattern, OnHeads):
+        return pattern.of
     inside = list(pattern.patterns) if isinstance(pattern, Heads) else []
     inside += [part for field in fields(pattern) if isinstance(part := getattr(pattern, field.name), Pattern)]
-    own = len(pattern.patterns) if isinstance(pattern, Heads) else pattern.of if isinstance(pattern, OnHeads) else 1
-    return math.lcm(own, *map(_head_count, inside))
+    if pattern.expression is not pattern:
+        inside.append(pattern.expression)
+    turns = len(pattern.patterns) if isinstance(pattern, Heads) else 1
+    return math.lcm(turns, *map(_head_count, inside))
 
 
 def _layer_patterns(example: Any) -> list[Parts]:
@@ -119,23 +123,13 @@ def _called_layers(example: Any) -> list[Attention]:
         if len(layers) > 1:
             _refuse("it has several attention layers, and only a model says their order. Name a member or a pattern")
         return layers
-    called: list[Attention] = []
-    sizes: set[int] = set()
-
-    def note(layer: Attention, inputs: Any) -> None:
-        called.append(layer)
-        sizes.add(inputs[0].shape[1])
-
-    was = example.training
-    with torch.no_grad(), ExitStack() as hooks:
-        for layer in layers:
-            hooks.callback(layer.register_forward_pre_hook(note).remove)
-        example.train()  # no token exits early in train mode
-        example.judge(example.sample(1, TOKENS + 1, 0))
-    example.train(was)
+    if has_other_state(example):
+        _refuse(f"a layer other than attention carries a state, which may hold any earlier token. {TO_LOOK}")
+    called = called_layers(example, TOKENS + 1)
+    sizes = {call.positions for call in called}
     if len(sizes) != 1 or (example.reads in TEXTS and not sizes <= {TOKENS, TOKENS + 1}):
         _refuse("its layers read other positions than the tokens of a row. Name a pattern, such as 'Causal()'")
-    return called
+    return [call.layer for call in called]
 
 
 def _position_calls(layer: Attention) -> list[MechanismCall]:
@@ -174,19 +168,19 @@ def _reached(layers: Sequence[Parts], query: int, size: int) -> Iterator[str]:
     query: position of the query.
     size: number of positions.
     """
-    known = torch.arange(size) == query
-    keys = _keys_of(layers[0], known)
+    reached = torch.arange(size) == query
+    keys = _keys_of(layers[0], reached)
     yield f"  reads {_count(int(keys.sum()), 'key')}: {_ranges(keys)}"
-    further, known = keys & ~known, keys | known
+    further, reached = keys & ~reached, keys | reached
     lines = []
     for count, (below, parts) in enumerate(pairwise(layers), 2):
         # positions that reached it before read nothing new in a layer with the same patterns
-        further = _keys_of(parts, further if parts is below else known) & ~known
+        further = _keys_of(parts, further if parts is below else reached) & ~reached
         if further.any():
             lines.append((count, further))
-        elif parts is layers[-1]:
+        elif all(other is parts for other in layers[count:]):
             break
-        known |= further
+        reached |= further
     for count, further in lines[: MOST_LINES if len(lines) > MOST_LINES + 1 else None]:
         number = int(further.sum())
         verb = "reaches" if number == 1 else "reach"
@@ -194,17 +188,20 @@ def _reached(layers: Sequence[Parts], query: int, size: int) -> Iterator[str]:
     if len(lines) > MOST_LINES + 1:
         more = torch.stack([further for _, further in lines[MOST_LINES:]]).any(0)
         yield f"  after {lines[-1][0]} layers {int(more.sum())} further positions reach it: {_ranges(more)}"
-    yield f"  never reach it: {_ranges(~known)}" if not known.all() else "  all positions reach it"
+    yield f"  never reach it: {_ranges(~reached)}" if not reached.all() else "  all positions reach it"
 
 
 def _keys_of(parts: Parts, queries: Bool[Tensor, " T"]) -> Bool[Tensor, " T"]:
     """Return the keys that at least one of the queries reads, in any head."""
     size = len(queries)
     keys, at = torch.zeros(size, dtype=torch.bool), torch.arange(size)[None, None]
-    for some in queries.nonzero()[:, 0].split(max(1, PAIRS // size)):
+    for chunk in queries.nonzero()[:, 0].split(max(1, PAIRS // size)):
         for pattern, heads in parts:
             keys |= (
-                pair_mask(pattern, some[None, None], at, heads).expand(-1, -1, len(some), size)[0].flatten(0, 1).any(0)
+                pair_mask(pattern, chunk[None, None], at, heads)
+                .expand(-1, -1, len(chunk), size)[0]
+                .flatten(0, 1)
+                .any(0)
             )
         if keys.all():
             break

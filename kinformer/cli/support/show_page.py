@@ -107,7 +107,7 @@ def print_pages(
 
 
 def print_queries(idea: Idea | None, pages: list[Page] | Topic, query: int, length: int | None) -> None:
-    """Print the keys that one query reads under the pattern of each page, and the positions that reach it.
+    """Print the keys that one query reads under the pattern of the first page, and what reaches it.
 
     idea: the idea of the name, whose pattern is used if no page has an example; None for no idea.
     pages: the pages, or the topic.

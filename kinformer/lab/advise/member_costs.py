@@ -145,7 +145,7 @@ def count_keys(model: Model, length: int) -> float | None:
             hooks.callback(layer.register_forward_pre_hook(counts[name].begin_call).remove)
             for part in layer.mechanism.modules():
                 if isinstance(part, KeyValueMechanism):
-                    handle = part.register_forward_pre_hook(partial(_pass_call, on_call, name))
+                    handle = part.register_forward_pre_hook(partial(on_call, name))
                     hooks.callback(handle.remove)
         hooks.enter_context(layers_that_read(model, on_read))
         model(batch, state, 0.5)
@@ -201,10 +201,6 @@ def full_state(model: Model, length: int) -> State | None:
         return filled_state(model, 1, length)
     state, steps = model.start(1, length), model.sample(1, EPISODE, 0).observations
     return model.predict(steps, state).state
-
-
-def _pass_call(on_call: Any, name: str, module: Any, arguments: Any) -> None:
-    on_call(name, module, arguments)
 
 
 def _of_lengths(counted: Mapping[int, int], model: Model, lengths: tuple[int, ...]) -> dict[str, Any]:

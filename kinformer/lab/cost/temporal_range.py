@@ -1,21 +1,16 @@
 """Temporal range of a model: the distance to the earliest token that can change an output."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch import nn
 
 from kinformer.core.key_value_mechanism import KeyValueMechanism
-from kinformer.core.layer import Layer
-from kinformer.core.mechanism import NoState
 from kinformer.core.memory import MemoryCost
 from kinformer.core.model import Model, Writer
 from kinformer.core.pattern import Pattern
-from kinformer.core.state import leaves
+from kinformer.lab.cost.called_layers import called_layers, has_other_state
 from kinformer.nn.attention import Attention
 
 PAIRS = 1 << 24  # most pairs of query and key for which a pattern is evaluated
@@ -52,7 +47,7 @@ def temporal_range(model: Model) -> TemporalRange | None:
     """
     if not isinstance(model, Writer) or model.reads != "text" or not _says_what_it_reads(model):
         return None
-    layers = _layers_in_order(model)
+    layers = [call.layer for call in called_layers(model, 3)]
     patterns = [_heard_tokens(layer) for layer in layers]
     reaches = [math.inf if pattern is None else pattern.reach()[0] for pattern in patterns]
     if not layers or math.inf in reaches:
@@ -92,47 +87,8 @@ def remembered_by_layer(model: Model) -> dict[str, MemoryCost]:
 
 def _says_what_it_reads(model: Model) -> bool:
     """True if every part with a state is attention with a pattern, so that the tokens it reads are known."""
-    within = {id(part) for layer in model.modules() if isinstance(layer, Attention) for part in layer.modules()}
-    for part in model.modules():
-        if isinstance(part, Attention):
-            if not part.cross and not isinstance(part.mechanism, KeyValueMechanism):
-                return False
-        elif isinstance(part, Layer) and id(part) not in within and not _has_layers(part):
-            try:
-                if leaves(part.start(1, 1)):
-                    return False
-            except NoState:
-                return False
-    return True
-
-
-def _has_layers(layer: nn.Module) -> bool:
-    return any(isinstance(part, Layer) for part in layer.modules() if part is not layer)
-
-
-def _layers_in_order(model: Any) -> Sequence[Attention]:
-    """Return the self-attention layers in the order of their calls; a layer that is called twice appears twice."""
-    layers: list[Attention] = []
-    mode = model.training
-    with torch.no_grad(), _calls(model, layers.append):
-        try:
-            model.train()  # no token exits early in train mode
-            model.logits(model.inputs(model.sample(1, 2, 0))[0])
-        finally:
-            model.train(mode)
-    return layers
-
-
-@contextmanager
-def _calls(model: nn.Module, on_call: Callable[[Attention], None]) -> Iterator[None]:
-    """Call `on_call` before each call of a self-attention layer in this context."""
-    attention = [part for part in model.modules() if isinstance(part, Attention) and not part.cross]
-    hooks = [part.register_forward_pre_hook(lambda part, _: on_call(part)) for part in attention]
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
+    layers = [part for part in model.modules() if isinstance(part, Attention) and not part.cross]
+    return all(isinstance(layer.mechanism, KeyValueMechanism) for layer in layers) and not has_other_state(model)
 
 
 def _heard_tokens(layer: Attention) -> Pattern | None:
