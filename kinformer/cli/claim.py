@@ -36,10 +36,13 @@ def claim(
     minutes: Annotated[
         float | None,
         typer.Option(
-            help="Train longer: about this many minutes in place of one, by more training steps.", min=1, max=600
+            help="Train longer, by more training steps: this many minutes in place of the default time, which is about "
+            "a minute on two fast cores.",
+            min=1,
+            max=600,
         ),
     ] = None,
-    every: Annotated[
+    all_claims: Annotated[
         bool, typer.Option("--all", help="Measure all claims that have no report in --out yet, and write a page.")
     ] = False,
     out: Annotated[
@@ -63,7 +66,7 @@ def claim(
     by more than two standard errors. "not resolved" means that neither is the case.
     """
     sentences = first_sentences("claims", "claim")
-    if every:
+    if all_claims:
         if name is not None:
             raise UserError(f"--all measures every claim, but the claim {name!r} is given too. Leave out one of them")
         refuse_useless(ctx, "with --all", "minutes", instead="name a claim")
@@ -103,7 +106,7 @@ def _measure(name: str, seeds: int, minutes: float | None, out: Path) -> "ClaimR
 
 
 def _steps(name: str, module: Any, minutes: float) -> int:
-    """Return the training steps that take about as many minutes, by those that the claim takes by default."""
+    """Return the training steps for a number of minutes, in proportion to the default steps and their minutes."""
     default = inspect.signature(module.claim).parameters.get("steps")
     if default is None or not isinstance(default.default, int):
         raise UserError(f"--minutes has no effect on the claim {name!r}, which does not train; leave it out")

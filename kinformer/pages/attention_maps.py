@@ -18,7 +18,7 @@ TICKS = (0, 0.04, 0.25, 0.5, 1)  # weights that the colour scale names
 LONGEST = 8  # most letters of a token that are shown
 
 
-def save_attention_maps(seen: AttentionMaps, path: str | Path) -> None:
+def save_attention_maps(result: AttentionMaps, path: str | Path) -> None:
     """Draw the attention maps of a text: darker cells are larger weights.
 
     Choose it to see at a glance which tokens each head reads. A row of the picture is a layer, from the bottom of the
@@ -27,27 +27,27 @@ def save_attention_maps(seen: AttentionMaps, path: str | Path) -> None:
 
         kf.save_attention_maps(kf.look(model, "def main():"), "maps.png")
 
-    seen: the maps, as `look` returns them.
+    result: the maps, as `look` returns them.
     path: the file to write; its ending sets the format, such as .png, .svg or .pdf.
 
     Errors: ValueError if no layer has a map; OSError if the file cannot be written.
     """
-    if not isinstance(seen, AttentionMaps):
+    if not isinstance(result, AttentionMaps):
         raise TypeError(
-            f"wrong attention maps: got {quote(seen)}, expected the result of kf.look. Call "
+            f"wrong attention maps: got {quote(result)}, expected the result of kf.look. Call "
             "save_attention_maps(kf.look(model, text), path)"
         )
-    if not seen.maps:
-        reason = next(iter(seen.unseen.values()), "the model has no attention layer")
+    if not result.maps:
+        reason = next(iter(result.unseen.values()), "the model has no attention layer")
         raise ValueError(f"there is no attention map to draw: {reason}. Give a model with maps of single tokens")
-    heads = max(len(attention) for attention in seen.maps.values())
-    size = heads * SIDE + 1, len(seen.maps) * SIDE + 1
+    heads = max(len(attention) for attention in result.maps.values())
+    size = heads * SIDE + 1, len(result.maps) * SIDE + 1
     figure = Figure(figsize=size, layout="constrained")
-    grid = figure.subplots(len(seen.maps), heads, squeeze=False)
-    names = [_shown(str(text)) for text in token_letters(seen.tokens)] if len(seen.tokens) <= NAMED else []
-    blocks = f", blocks of {seen.cell:,} tokens" if seen.cell > 1 else ""
-    short, scale = layer_names(seen), PowerNorm(0.5, 0, 1)  # of all maps, so that they can be compared
-    for row, (layer, attention) in zip(grid, seen.maps.items(), strict=True):
+    grid = figure.subplots(len(result.maps), heads, squeeze=False)
+    names = [_shown(str(text)) for text in token_letters(result.tokens)] if len(result.tokens) <= NAMED else []
+    blocks = f", blocks of {result.cell:,} tokens" if result.cell > 1 else ""
+    short, scale = layer_names(result), PowerNorm(0.5, 0, 1)  # of all maps, so that they can be compared
+    for row, (layer, attention) in zip(grid, result.maps.items(), strict=True):
         for head, axes in enumerate(row):
             if head >= len(attention):
                 axes.set_axis_off()

@@ -64,13 +64,13 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     sinusoidal positions, which are absolute, change the logits by more than 0.1. The plot shows the paper's bound on
     products of queries and keys, which falls with the distance; it does not affect the verdict.
 
-    seeds: seeds of the trainings and of the rows.
+    seeds: seeds of the weights and of the trainings.
     steps: number of training steps.
     """
     text = read_text("stdlib")
+    tokens = text.part("valid").tokens[: 4 * LENGTH].view(4, LENGTH).long()
     errors: dict[str, list[float]] = {position: [] for position in POSITIONS}
     for seed in seeds:
-        tokens = text.part("valid").tokens[: 4 * LENGTH].view(4, LENGTH).long()
         for position, values in errors.items():
             with seeded(seed):
                 model = gpt(**SIZES, position=position)  # type: ignore[arg-type]

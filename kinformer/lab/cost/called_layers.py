@@ -24,7 +24,9 @@ class CalledLayer(NamedTuple):
 
 
 def called_layers(model: Model, tokens: int) -> list[CalledLayer]:
-    """Return the calls of self-attention layers on a random row; a layer that is called twice appears twice.
+    """Return the calls of self-attention layers on a random row, in their order.
+
+    A layer that is called twice appears twice.
 
     model: the model.
     tokens: tokens of the row.
@@ -46,9 +48,9 @@ def called_layers(model: Model, tokens: int) -> list[CalledLayer]:
 
 
 def has_other_state(model: Model) -> bool:
-    """Return True if a layer other than attention carries a state, such as an LSTM; it may hold any earlier token.
+    """Return True if a layer other than attention carries a state, which may hold any earlier token.
 
-    model: the model.
+    model: the model, such as one with an LSTM.
     """
     within = {id(part) for layer in model.modules() if isinstance(layer, Attention) for part in layer.modules()}
     return any(

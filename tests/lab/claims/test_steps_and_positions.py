@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from kinformer.core.discover import modules
 from kinformer.lab.claims import linear_transformer_steps, multi_query_cache, reformer_memory, rope_shift
 from kinformer.lab.claims.support.decoding_steps import measure_steps
 from kinformer.lab.claims.support.saved_bytes import saved_bytes
@@ -16,18 +17,26 @@ from kinformer.members.multi_query import multi_query
 from kinformer.members.reformer import reformer
 from kinformer.models.lm import LM
 
+SMALL: dict[str, dict[str, Any]] = {  # sizes at which each claim holds
+    "linear_transformer_steps": {"lengths": (4, 16)},
+    "multi_query_cache": {"lengths": (16, 8, 400), "batch": 16},
+    "reformer_memory": {"depths": (2, 4)},
+    "rope_shift": {"steps": 5},
+}
+CHEAP = [name for name in SMALL if name != "rope_shift"]  # without a training
+
+
+def measure(name: str) -> Claim:
+    claim: Claim = modules("claims")[name].claim((0, 1), **SMALL[name])
+    return claim
+
 
 def steps_and_positions() -> dict[str, Claim]:
     """Each claim of this file at small sizes."""
-    return {
-        "linear_transformer_steps": linear_transformer_steps.claim((0, 1), lengths=(4, 16)),
-        "multi_query_cache": multi_query_cache.claim((0, 1), lengths=(16, 8, 400), batch=16),
-        "reformer_memory": reformer_memory.claim((0, 1), depths=(2, 4)),
-        "rope_shift": rope_shift.claim((0, 1), steps=5),
-    }
+    return {name: measure(name) for name in SMALL}
 
 
-@pytest.mark.parametrize("name", ["linear_transformer_steps", "multi_query_cache", "reformer_memory", "rope_shift"])
+@pytest.mark.parametrize("name", SMALL)
 def test_a_fault_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def storing(**sizes: Any) -> LM:
         return reformer_memory.plain(reformer(**sizes))
@@ -40,25 +49,12 @@ def test_a_fault_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reformer_memory, "reformer", storing)
     monkeypatch.setattr(rope_shift, "gpt", absolute)
     monkeypatch.setattr(rope_shift, "fit", lambda *_, **__: None)
-    assert modules_of(name).claim((0, 1), **SMALL[name]).verdict == "does not hold"
+    assert measure(name).verdict == "does not hold"
 
 
-@pytest.mark.parametrize("name", ["linear_transformer_steps", "multi_query_cache", "reformer_memory"])
+@pytest.mark.parametrize("name", CHEAP)
 def test_the_claim_holds_without_it(name: str) -> None:
-    assert modules_of(name).claim((0, 1), **SMALL[name]).verdict == "holds"
-
-
-SMALL: dict[str, dict[str, Any]] = {
-    "linear_transformer_steps": {"lengths": (4, 16)},
-    "multi_query_cache": {"lengths": (16, 8, 400), "batch": 16},
-    "reformer_memory": {"depths": (2, 4)},
-    "rope_shift": {},
-}
-
-
-def modules_of(name: str) -> Any:
-    claims = (linear_transformer_steps, multi_query_cache, reformer_memory, rope_shift)
-    return {module.__name__.rpartition(".")[2]: module for module in claims}[name]
+    assert measure(name).verdict == "holds"
 
 
 def test_the_state_of_a_step_grows_by_the_keys_and_values_of_its_tokens() -> None:

@@ -88,6 +88,8 @@ def measure_steps(
 ) -> StepCosts:
     """Measure a decoding step of models with random weights, after random rows of several lengths.
 
+    Logits token by token are compared on the rows of the second length.
+
     makes: functions that build the models, by name.
     seeds: seeds of weights and rows.
     lengths: numbers of tokens before the step.
@@ -114,23 +116,18 @@ def flat_measures(costs: StepCosts, name: str) -> tuple[Measure, ...]:
     costs: the measured costs.
     name: name of the model.
     """
-    return (
+    counts = {"a step's work": costs.work[name], "the state's bytes": costs.state_bytes[name]}
+    exponents = (
         Measure(
-            "growth exponent of a step's work in the number of earlier tokens",
-            [slope(costs.lengths, numbers) for numbers in costs.work[name]],
+            f"growth exponent of {quantity} in the number of earlier tokens",
+            [slope(costs.lengths, of_seed) for of_seed in by_seed],
             "near",
             0.0,
             within=FLAT,
-        ),
-        Measure(
-            "growth exponent of the state's bytes in the number of earlier tokens",
-            [slope(costs.lengths, sizes) for sizes in costs.state_bytes[name]],
-            "near",
-            0.0,
-            within=FLAT,
-        ),
-        stepwise_measure(costs, name),
+        )
+        for quantity, by_seed in counts.items()
     )
+    return (*exponents, stepwise_measure(costs, name))
 
 
 def stepwise_measure(costs: StepCosts, name: str) -> Measure:
