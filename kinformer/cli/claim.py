@@ -118,9 +118,11 @@ def _measure_all(names: list[str], seeds: int, out: Path) -> None:
     from kinformer.checkpoint.atomic_files import write
     from kinformer.cli.support.console import plain_console
     from kinformer.cli.support.progress_bar import progress
+    from kinformer.cli.support.run_folder import make_folder
     from kinformer.lab.claims.support.claim_report import read_reports
     from kinformer.pages.claims_page import claims_page
 
+    make_folder(out)  # before hours of measurements, which would have no place
     console = plain_console(soft_wrap=True)
     reports = read_reports(out, names)
     missing = {name: "not measured yet" for name in names if name not in reports}

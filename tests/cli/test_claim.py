@@ -115,3 +115,14 @@ def test_all_goes_on_with_what_is_missing(toys: Toys, tmp_path: Path, capsys: py
     toys.calls.clear()
     assert run(words) == 0
     assert [name for name, *_ in toys.calls] == ["yes"]
+
+
+def test_a_file_in_place_of_the_folder_is_refused_before_anything_is_measured(
+    toys: Toys, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("mine")
+    for words in (["--all"], ["yes"]):
+        assert run(["claim", *words, "--out", str(file)]) != 0
+        assert "notes.txt" in capsys.readouterr().err
+    assert not toys.calls and file.read_text() == "mine"
