@@ -125,7 +125,7 @@ def print_queries(idea: Idea | None, pages: list[Page] | Topic, query: int, leng
         raise UserError("--query needs a pattern or a member, and this page has none. Name one, such as longformer")
     (page,) = drawn
     if call := _drawn_call(page):
-        console.print(f"with the small numbers of the pictures, {call}; give keywords for others")
+        console.print(f"sizes as in the pictures: {call}. Give keywords for other sizes")
     for line in query_lines(_make_seeded((page.toys or page.examples)[0]), query, length):
         console.print(line)
 
