@@ -36,6 +36,7 @@ def results(text: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[TourR
         patch.setattr(tour, "CONTENDERS", SMALL)
         patch.setattr(tour, "time_attention", lambda seconds, on_progress: time_attention(seconds, (64, 128)))
         patch.setattr(tour, "TURN", 0.4)
+        patch.setattr(tour, "SHOWN", "the cat sat on")  # as short as the rows of SMALL
         done: list[int] = []
         out = tmp_path_factory.mktemp("tour")
         plan = TourPlan(1e5, 0.8, 1.0)
