@@ -56,7 +56,7 @@ SPIN_COUNT = "1000"
 CLOSE = 0.8  # difflib's ratio from which an unknown option counts as a typing error
 COMMANDS_BY_PURPOSE: dict[str, tuple[Callable[..., Any] | typer.Typer, ...]] = {
     "Learn and test": (tour, atlas, list_parts, show, claim, check),
-    "Choose, train and compare": (advise, cost, train, compare, evaluate),
+    "Choose, train and compare": (advise, cost, train, compare, arena, evaluate),
     "Use a trained model": (
         *(calibrate, look, generate, read, score, fill, classify, forecast, play),
         *(datastore, knn_lm, convert, export),

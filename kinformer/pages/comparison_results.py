@@ -13,7 +13,7 @@ from rich.table import Table
 from kinformer.checkpoint.atomic_files import write as write_file
 from kinformer.core.discover import members
 from kinformer.lab.byte_units import size
-from kinformer.pages.interval import SURE, Interval, unresolved_pairs
+from kinformer.lab.compare.interval import SURE, Interval, unresolved_pairs
 from kinformer.pages.terminal_safe_text import printable
 
 MEMORY = (

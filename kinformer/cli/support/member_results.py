@@ -11,13 +11,13 @@ from kinformer.checkpoint.model_files import BEST
 from kinformer.cli.support.evaluation import score_model
 from kinformer.cli.support.member_cost import MemberCost
 from kinformer.cli.support.trials import PointResult, Trial
+from kinformer.lab.compare.interval import interval
 from kinformer.lab.compare.lengths import against_length
 from kinformer.lab.compare.samples import MemberSample, draw_sample
 from kinformer.lab.errors import from_user
 from kinformer.lab.train.history import History
 from kinformer.lab.train.member_fit import longest_row
 from kinformer.pages.comparison_results import MemberResult
-from kinformer.pages.interval import interval
 
 CURVES = 0.02  # time limit of the curves against length, as a fraction of the training time
 

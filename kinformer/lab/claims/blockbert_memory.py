@@ -9,8 +9,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from kinformer.lab.claims.support.claim_models import patterns
-from kinformer.lab.claims.support.saved_bytes import saved_bytes
 from kinformer.lab.claims.support.verdict import Claim, Measure
+from kinformer.lab.cost.saved_bytes import saved_bytes
 from kinformer.lab.plot import Plot, PlotLine
 from kinformer.members.bert import bert
 from kinformer.members.blockbert import blockbert

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from kinformer.core.layer import Layer
 from kinformer.lab.claims.support.claim_models import seeded
-from kinformer.lab.claims.support.saved_bytes import saved_bytes
 from kinformer.lab.claims.support.verdict import Claim, Measure
+from kinformer.lab.cost.saved_bytes import saved_bytes
 from kinformer.lab.plot import Plot, PlotLine, slope
 from kinformer.members.reformer import reformer
 from kinformer.models.lm import LM

@@ -10,8 +10,8 @@ import torch
 from kinformer.core.discover import modules
 from kinformer.lab.claims import linear_transformer_steps, multi_query_cache, reformer_memory, rope_shift
 from kinformer.lab.claims.support.decoding_steps import measure_steps
-from kinformer.lab.claims.support.saved_bytes import saved_bytes
 from kinformer.lab.claims.support.verdict import Claim
+from kinformer.lab.cost.saved_bytes import saved_bytes
 from kinformer.members.gpt import gpt
 from kinformer.members.multi_query import multi_query
 from kinformer.members.reformer import reformer

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from kinformer.pages.interval import central_probability, interval, quantile, unresolved_pairs
+from kinformer.lab.compare.interval import central_probability, interval, quantile, unresolved_pairs
 
 
 def test_student_s_t_is_the_tables() -> None:

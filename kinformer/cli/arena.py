@@ -1,0 +1,91 @@
+"""The command `kinformer arena`: train members on the same tasks with tuned rates, and rank them."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kinformer.cli.support import option_checks
+from kinformer.lab.errors import FAILED, UserError, from_user
+
+PAGE = "index.html"
+
+
+def arena(
+    members: Annotated[
+        list[str] | None,
+        typer.Argument(help="Members (named models) to train; default: the 12 members that are ranked."),
+    ] = None,
+    *,
+    task: Annotated[
+        list[str] | None, typer.Option(help="Task to train on, such as novel or mqar_8; default: all. Repeatable.")
+    ] = None,
+    novel: Annotated[
+        Path | None, typer.Option(help="Text file of the task novel, such as a book; without it this task is left out.")
+    ] = None,
+    others: Annotated[
+        bool, typer.Option("--others", help="Also train all other members that generate text, with one seed each.")
+    ] = False,
+    out: Annotated[
+        Path, typer.Option(callback=option_checks.folder, help="Folder for the results, one JSON file per task.")
+    ] = Path("arena"),
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue with the results in --out; finished trainings are kept.")
+    ] = False,
+) -> None:
+    """Train members on the same tasks by the same loop, and rank them.
+
+    \b
+    Examples:
+        # The ranked members on all tasks; hours on two cores
+        kinformer arena --novel book.txt --out arena
+        # Two members on two tasks
+        kinformer arena gpt linear_transformer --task mqar_8 --task induction
+        # Go on after an interruption
+        kinformer arena --novel book.txt --out arena --resume
+
+    A task begins with gpt. The other members follow only if gpt learns the task with three seeds: 90% of the answers,
+    or fewer bits per byte than gzip -9. Three learning rates are tried for each kind of member with a first seed. The
+    best one on validation data is used for the other seeds, which are scored on test data. All members have about
+    as many parameters as gpt and read as many tokens. A member whose step takes over five times as long as gpt's
+    trains for as long as gpt instead, and stands in a second table.
+
+    The folder holds one file per task, and index.html with tables and pictures. Results of several machines are merged
+    if their files lie in one folder. Without any training left, the command only writes the page.
+    """
+    # imported here, so that --help and early errors do not wait for torch or Matplotlib
+    from kinformer.cli.support.progress_bar import progress
+    from kinformer.cli.support.run_folder import make_folder
+    from kinformer.core.did_you_mean import suggest_names
+    from kinformer.lab.arena.arena_results import read_results
+    from kinformer.lab.arena.arena_task import NOVEL, TASKS
+    from kinformer.lab.arena.entrant import KINDS, entrants, rate_kind
+    from kinformer.lab.arena.run_arena import read_data, run_task, start_results
+    from kinformer.lab.arena.schedule import count_missing
+
+    names = list(dict.fromkeys(members or (entrants() if others else KINDS)))
+    for name in names:
+        rate_kind(name)
+    tasks = {each.name: each for each in TASKS}
+    for name in task or ():
+        if name not in tasks:
+            raise UserError(f"there is no task {name!r} in the arena{suggest_names(name, tasks)}")
+    chosen = [tasks[name] for name in task] if task else [each for each in TASKS if novel or each.data != NOVEL]
+    with from_user(ValueError, OSError):
+        earlier = read_results(out)
+        if earlier and not resume:
+            raise UserError(f"{out} holds results of an arena; --resume continues it, and another --out starts anew")
+        data = {each.name: read_data(each, novel) for each in chosen}
+        known = {each.name: earlier.get(each.name) or start_results(each, data[each.name]) for each in chosen}
+    make_folder(out)
+    left = {each.name: count_missing(known[each.name], names) for each in chosen}
+    before = 0
+    with progress("arena", sum(left.values()), "trainings", recent=None) as tell:
+
+        def report(done: float, note: str) -> None:
+            tell(int(before + done), note)
+
+        for each in chosen:
+            with from_user(ValueError), from_user(OSError, code=FAILED):
+                run_task(each, data[each.name], names, out, report)
+            before += left[each.name]

@@ -1,0 +1,59 @@
+"""ArenaTask: a task of the arena, with its budget and the score that a plain GPT must reach on it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from kinformer.core.training_recipe import Recipe
+from kinformer.lab.train.settings import Settings
+
+NOVEL = "text=NOVEL"  # the place of the file that the user names
+RATES = (1.5e-3, 5e-3, 1.5e-2)  # learning rates that are tried for each kind of member
+SOLVED = 0.9  # accuracy that gpt must reach with every seed
+WARMUP = 0.1  # fraction of the training in which the rate rises
+SAMPLE = 32_768  # bytes of a text that a measurement reads
+
+
+@dataclass(frozen=True)
+class ArenaTask:
+    """A task of the arena: data, a budget in steps, and the score from which on it compares members.
+
+    A task compares members only if a plain GPT of the same size learns it within the budget. Otherwise all scores
+    measure the budget. So each task begins with gpt, and the other members follow if gpt passes with every seed.
+
+    name: name of the task.
+    data: the data, as --data takes it; NOVEL stands for a text that the user names.
+    steps: training steps of every member.
+    batch: rows of a batch.
+    length: tokens of a row of text; the rows of other data have their own length.
+    """
+
+    name: str
+    data: str
+    steps: int
+    batch: int
+    length: int = 128
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the task is a text, which is measured in bits per byte; lower is better."""
+        return self.data.startswith("text=")
+
+    def settings(self, rate: float, seed: int) -> Settings:
+        """Return the settings of a training, which are the same for all members except for the rate.
+
+        rate: highest learning rate.
+        seed: seed of the weights and batches.
+        """
+        recipe = Recipe(lr=rate, warmup=WARMUP)
+        return Settings(batch=self.batch, length=self.length, seed=seed, plan=recipe, measures=4, valid_bytes=SAMPLE)
+
+    def passes(self, score: float, levels: dict[str, Any]) -> bool:
+        """Return whether gpt has learned the task: an accuracy of 90%, or fewer bits per byte than gzip -9.
+
+        score: the score of gpt on test data.
+        levels: reference scores of the data, such as that of gzip.
+        """
+        return score < levels["gzip -9"] if self.is_text else score >= SOLVED
+
+
+TASKS = (ArenaTask("novel", NOVEL, 600, 16), ArenaTask("recall", "task=recall,pairs=8", 600, 32))

@@ -1,0 +1,83 @@
+"""Entrants: the members that take part in the arena, and their sizes."""
+
+from kinformer.core.keywords import signature
+from kinformer.lab.compare.parameters import match_parameters
+from kinformer.lab.errors import UserError
+from kinformer.lab.member_choice import MemberChoice, find_member_function, parse_member
+
+WIDTH, DEPTH = 64, 2  # of gpt; the others get about as many parameters by another width
+NEAREST = 4  # smallest window, block or segment
+BASELINE = "gpt"
+
+# each entrant with the members that train with its rate; the keys are ranked, with three seeds
+KINDS: dict[str, tuple[str, ...]] = {
+    "gpt": ("multi_query", "talking_heads", "collaborative", "disagreement", "al_rfou", "calm", "depth_adaptive"),
+    "llama": ("gpt_neox", "bloom"),
+    "transformer_xl": ("gtrxl", "adaptive_span"),
+    "compressive_transformer": ("memorizing_transformer",),
+    "linear_transformer": ("average_attention", "lstm"),
+    "performer": ("rfa",),
+    "longformer_lm": ("bp_transformer", "low_rank_band", "memory_compressed_transformer"),
+    "sparse_transformer": ("sinkhorn_transformer", "sac"),
+    "routing_transformer": ("topk_transformer",),
+    "reformer": (),
+    "universal_transformer": ("act_rnn", "routing_by_agreement"),
+    "synthesizer": (),
+}
+LEFT_OUT = {"spalm": "it needs a datastore"}
+
+# Most members default to windows as long as the short rows of the arena, so that they would read everything. These
+# sizes are lowered to a fraction of a row, by the same rule for all members.
+FRACTIONS = {
+    **{"segment": 4, "memory": 4, "compressed": 8, "longest": 2, "top": 2, "window": 8, "local": 8, "block": 8},
+    **{"stride": 8, "summary": 32, "buckets": 8},
+}
+OWN = {  # keywords of single members
+    "universal_transformer": ("depth=4",),  # one block, repeated up to four times
+    "memorizing_transformer": ("depth=2",),
+}
+
+
+def rate_kind(name: str) -> str:
+    """Return the ranked member whose learning rate a member uses.
+
+    name: name of the member.
+
+    Errors: UserError for a member that does not take part, with the reason.
+    """
+    if name in LEFT_OUT:
+        raise UserError(f"{name} takes no part in the arena: {LEFT_OUT[name]}. Leave it out")
+    for kind, names in KINDS.items():
+        if name == kind or name in names:
+            return kind
+    raise UserError(
+        f"{name} takes no part in the arena, which compares members that generate text. Choose from "
+        f"{', '.join(entrants())}"
+    )
+
+
+def entrants() -> list[str]:
+    """Return the names of all members that take part, the ranked ones first."""
+    return [*KINDS, *(name for names in KINDS.values() for name in names)]
+
+
+def entrant(name: str, rows: int) -> MemberChoice:
+    """Return a member with the sizes of the arena: about as many parameters as gpt, and windows below a row.
+
+    name: name of the member.
+    rows: tokens of a row.
+    """
+    baseline = parse_member(BASELINE, [f"d={WIDTH}", f"depth={DEPTH}", f"length={rows}"])
+    if name == BASELINE:
+        return baseline
+    declared = signature(find_member_function(name)).parameters
+    texts = {text.partition("=")[0]: text for text in OWN.get(name, ())}
+    if "depth" in declared:
+        texts.setdefault("depth", f"depth={DEPTH}")
+    if "length" in declared:
+        texts.setdefault("length", f"length={rows}")
+    for keyword, fraction in FRACTIONS.items():
+        default = declared[keyword].default if keyword in declared else None
+        if isinstance(default, int) and (size := max(rows // fraction, NEAREST)) < default:
+            texts.setdefault(keyword, f"{keyword}={size}")
+    return match_parameters([baseline, parse_member(name, texts.values())])[0][1]

@@ -1,0 +1,192 @@
+"""run_arena: train the entrants of the arena, one after the other, and write each result to its file."""
+
+import os
+import platform
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from statistics import median
+from typing import cast
+
+import torch
+
+from kinformer import __version__
+from kinformer.core.model import Model
+from kinformer.lab.advise.member_costs import count_flops, count_state
+from kinformer.lab.arena.arena_results import ArenaRun, EntrantFacts, TaskResults, read_results, write_results
+from kinformer.lab.arena.arena_task import NOVEL, SAMPLE, ArenaTask
+from kinformer.lab.arena.entrant import BASELINE, entrant
+from kinformer.lab.arena.schedule import PlannedRun, count_missing, next_run, steps_of
+from kinformer.lab.compare.step_time import step_seconds
+from kinformer.lab.cost.cost import sample_rows
+from kinformer.lab.cost.saved_bytes import saved_bytes
+from kinformer.lab.data.batches import Batches
+from kinformer.lab.data.data import Data
+from kinformer.lab.data.spec import read_spec
+from kinformer.lab.data.text import TextData
+from kinformer.lab.train.budget import StepBudget
+from kinformer.lab.train.evaluate import evaluate, evaluate_batches
+from kinformer.lab.train.loop import TrainingStopped
+from kinformer.lab.train.progress import ProgressDisplay, Status
+from kinformer.lab.train.train import train
+
+TIMED = 3  # rounds in which the steps of gpt and of a member are timed in turn
+ArenaProgress = Callable[[float, str], None]
+
+
+def read_data(task: ArenaTask, novel: Path | None) -> Data:
+    """Return the data of a task.
+
+    task: the task.
+    novel: the text of the task whose data is NOVEL.
+
+    Errors: ValueError for a text that cannot be read, or if the task needs a text and none is given.
+    """
+    if task.data != NOVEL:
+        return read_spec(task.data)
+    if novel is None:
+        raise ValueError(f"the task {task.name!r} needs a text: give --novel FILE, such as a book of Project Gutenberg")
+    return read_spec(f"text={novel}")
+
+
+def start_results(task: ArenaTask, data: Data) -> TaskResults:
+    """Return the results of a task before its first training.
+
+    task: the task.
+    data: its data.
+    """
+    model = entrant(BASELINE, row_length(task, data)).build(0)
+    levels = {name: float(level) for name, level in data.levels(model, "test", task.length, SAMPLE).items()}
+    name = f"{Path(data.name.removeprefix('text=')).name}" if task.is_text else data.name
+    return TaskResults(task, f"{name}, fingerprint {data.fingerprint[:16]}", levels)
+
+
+def row_length(task: ArenaTask, data: Data) -> int:
+    """Return the tokens of a row of a task.
+
+    task: the task.
+    data: its data.
+    """
+    return data.longest_length(task.length) or task.length
+
+
+def run_task(
+    task: ArenaTask, data: Data, members: Sequence[str], folder: Path, on_progress: ArenaProgress
+) -> TaskResults:
+    """Train all members on a task that have no result yet, and write the file of the task after each training.
+
+    The results of all files of the folder count, so the same call goes on after an interruption. A task that gpt does
+    not learn ends after gpt.
+
+    task: the task.
+    data: its data.
+    members: names of the members.
+    folder: the folder of the results.
+    on_progress: called with the trainings that are done and a note.
+
+    Errors: ValueError if the folder holds results of other data or another budget; OSError if it cannot be written.
+    """
+    path = folder / f"{task.name}.json"
+    results = start_results(task, data)
+    if (earlier := read_results(folder).get(task.name)) is not None:
+        results.add(earlier)
+    done, total = 0, count_missing(results, members)
+    while (run := next_run(results, members)) is not None:
+        if run.member not in results.facts:
+            on_progress(done, f"{task.name}: costs of {run.member}")
+            results.facts[run.member] = measure_facts(run.member, task, data)
+        note = f"{task.name}: {run.member} at {run.rate:g}, seed {run.seed} ({done + 1} of {total})"
+        results.runs.append(train_run(run, results, data, _ShareDisplay(on_progress, done, note)))
+        write_results(results, path)
+        done += 1
+    return results
+
+
+def measure_facts(member: str, task: ArenaTask, data: Data) -> EntrantFacts:
+    """Return the sizes and costs of a member on the rows of a task.
+
+    member: name of the member.
+    task: the task.
+    data: its data.
+    """
+    rows = row_length(task, data)
+    choice = entrant(member, rows)
+    model = choice.build(0)
+    ratios = [1.0]
+    if member != BASELINE:
+        gpt = entrant(BASELINE, rows).build(0)
+        ratios = [_step_ratio(model, gpt, task.batch, rows) for _ in range(TIMED)]
+    model = choice.build(0)
+    batch = sample_rows(model, 1, rows)
+    return EntrantFacts(
+        choice.text if choice.text != member else member,
+        sum(parameter.numel() for parameter in model.parameters()),
+        count_state(model, rows),
+        count_flops(model, rows),
+        saved_bytes(model, batch),
+        round(median(ratios), 3),
+    )
+
+
+def _step_ratio(model: Model, baseline: Model, batch: int, rows: int) -> float:
+    return step_seconds(model, batch, rows) / step_seconds(baseline, batch, rows)
+
+
+class _ShareDisplay(ProgressDisplay):
+    """A display that reports the trainings that are done, with the finished share of the present one.
+
+    on_progress: called with that number and the note.
+    done: trainings that were done before.
+    note: words about the present training.
+    steps: steps of the present training.
+    """
+
+    def __init__(self, on_progress: ArenaProgress, done: int, note: str) -> None:
+        self.on_progress, self.done, self.note, self.steps = on_progress, done, note, 1
+
+    def status(self, status: Status) -> None:
+        self.on_progress(self.done + status.step / self.steps, self.note)
+
+
+def train_run(run: PlannedRun, results: TaskResults, data: Data, show: _ShareDisplay | None = None) -> ArenaRun:
+    """Train a member as planned, and return its scores. Nothing is saved besides.
+
+    run: member, rate and seed.
+    results: the results of the task, with the facts of the member.
+    data: the data of the task.
+    show: display of the progress.
+    """
+    task = results.task
+    steps, settings = steps_of(results, run.member), task.settings(run.rate, run.seed)
+    model = entrant(run.member, row_length(task, data)).build(run.seed)
+    if show is not None:
+        show.steps = steps
+    on = f"kinformer {__version__}, torch {torch.__version__}, {platform.processor() or platform.machine()}, "
+    on += f"{os.cpu_count()} cores"
+    try:
+        with redirect_stderr(StringIO()):  # warnings about a member would be repeated for each training
+            history = train(model, data, StepBudget(steps), settings, show=show)
+    except TrainingStopped:
+        return ArenaRun(run.member, run.rate, run.seed, steps, None, None, (), 0.0, on)
+    curve = tuple((point.step, round(point.valid, 5)) for point in history.points)
+    test = score_test(model, data, task)
+    return ArenaRun(
+        run.member, run.rate, run.seed, steps, curve[-1][1], round(test, 5), curve, round(history.seconds, 1), on
+    )
+
+
+def score_test(model: Model, data: Data, task: ArenaTask) -> float:
+    """Return the score of a model on test data: bits per byte of a text, or the accuracy of answers.
+
+    model: the model.
+    data: the data of the task.
+    task: the task.
+    """
+    if isinstance(data, TextData):
+        return evaluate(model, data.part("test"), task.length, SAMPLE, probe=False).value
+    split: Data = replace(data, valid=data.test)  # type: ignore[type-var, attr-defined]
+    stream = cast(Batches, split.stream(model, 1, task.length, 0, sys.maxsize))
+    return evaluate_batches(model, stream.validation_batches).value
