@@ -16,6 +16,7 @@ from typer.main import get_command
 
 from kinformer import __version__
 from kinformer.cli.advise import advise
+from kinformer.cli.arena import arena
 from kinformer.cli.atlas import atlas
 from kinformer.cli.calibrate import calibrate
 from kinformer.cli.check import check

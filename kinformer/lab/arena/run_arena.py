@@ -145,10 +145,10 @@ class _ShareDisplay(ProgressDisplay):
     """
 
     def __init__(self, on_progress: ArenaProgress, done: int, note: str) -> None:
-        self.on_progress, self.done, self.note, self.steps = on_progress, done, note, 1
+        self.on_progress, self.done, self.text, self.steps = on_progress, done, note, 1
 
     def status(self, status: Status) -> None:
-        self.on_progress(self.done + status.step / self.steps, self.note)
+        self.on_progress(self.done + status.step / self.steps, self.text)
 
 
 def train_run(run: PlannedRun, results: TaskResults, data: Data, show: _ShareDisplay | None = None) -> ArenaRun:
