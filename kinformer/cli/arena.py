@@ -1,12 +1,15 @@
 """The command `kinformer arena`: train members on the same tasks with tuned rates, and rank them."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kinformer.cli.support import option_checks
 from kinformer.lab.errors import FAILED, UserError, from_user
+
+if TYPE_CHECKING:
+    from kinformer.lab.arena.arena_results import TaskResults
 
 PAGE = "index.html"
 
@@ -54,6 +57,7 @@ def arena(
     if their files lie in one folder. Without any training left, the command only writes the page.
     """
     # imported here, so that --help and early errors do not wait for torch or Matplotlib
+    from kinformer.checkpoint.atomic_files import write
     from kinformer.cli.support.progress_bar import progress
     from kinformer.cli.support.run_folder import make_folder
     from kinformer.core.did_you_mean import suggest_names
@@ -62,6 +66,7 @@ def arena(
     from kinformer.lab.arena.entrant import KINDS, entrants, rate_kind
     from kinformer.lab.arena.run_arena import read_data, run_task, start_results
     from kinformer.lab.arena.schedule import count_missing
+    from kinformer.pages.arena_page import arena_page
 
     names = list(dict.fromkeys(members or (entrants() if others else KINDS)))
     for name in names:
@@ -89,3 +94,24 @@ def arena(
             with from_user(ValueError), from_user(OSError, code=FAILED):
                 run_task(each, data[each.name], names, out, report)
             before += left[each.name]
+    results = read_results(out)
+    with from_user(OSError, code=FAILED):
+        write(out / PAGE, arena_page(results))
+    for results_of_task in results.values():
+        print(_summary(results_of_task))
+    print(f"the page is {out / PAGE}")
+
+
+def _summary(results: "TaskResults") -> str:
+    """Return one line about a task: the members of each rank, or why there are none."""
+    from kinformer.lab.arena.ranking import standings
+    from kinformer.lab.arena.schedule import has_passed
+
+    name = results.task.name
+    if not has_passed(results):
+        return f"{name}: gpt has not learned this task, so no members are ranked"
+    ranks: dict[int, list[str]] = {}
+    for row in standings(results):
+        if row.rank is not None:
+            ranks.setdefault(row.rank, []).append(f"{row.member} {row.mean:.3f}")
+    return f"{name}: " + "; ".join(f"rank {rank}: {', '.join(members)}" for rank, members in ranks.items())

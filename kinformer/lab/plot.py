@@ -42,6 +42,7 @@ class Plot:
     horizontal: put the categories on the y axis.
     image: a matrix of values from 0, drawn white, to `darkest`, drawn black; the first row is at the top.
     darkest: value of the image that is drawn black.
+    points: named points, each with its coordinates; the name is written beside the dot.
     levels: heights of horizontal reference lines, each with a label or "".
     marks: x coordinates of vertical lines.
     ticks: the only values that are written on the x axis.
@@ -61,6 +62,7 @@ class Plot:
     horizontal: bool = False
     image: Sequence[Sequence[float]] = ()
     darkest: float = 1.0
+    points: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     levels: Sequence[tuple[float, str]] = ()
     marks: Sequence[float] = ()
     ticks: Sequence[float] = ()

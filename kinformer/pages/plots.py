@@ -117,6 +117,9 @@ def draw_plot(plot: Plot, axes: Any, *, legend: bool = True) -> None:
     _draw_lines(plot, axes)
     for number, (label, categories) in enumerate(plot.samples.items()):
         _draw_samples(plot, axes, number, label, categories)
+    for number, (name, (x, y)) in enumerate(plot.points.items()):
+        axes.plot([x], [y], "o", color=colour(number), markersize=5)
+        axes.annotate(name, (x, y), xytext=(4, 3), textcoords="offset points", fontsize=7)
     if plot.image:
         axes.imshow(plot.image, cmap="Blues", vmin=0, vmax=plot.darkest)
     else:

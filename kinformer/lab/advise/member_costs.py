@@ -16,29 +16,24 @@ from torch import Tensor
 from kinformer.core.eval_mode import evaluating
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.key_value_mechanism import KeyValueMechanism
-from kinformer.core.layer import State
-from kinformer.core.mechanism import NoState
 from kinformer.core.model import Model
 from kinformer.core.pattern import Pattern, pair_mask
 from kinformer.core.request import Request
-from kinformer.core.state import state_bytes
 from kinformer.lab.advise.estimates import model_of
 from kinformer.lab.cost.by_content import by_content
-from kinformer.lab.cost.cost import counting, filled_state, sample_rows
+from kinformer.lab.cost.cost import sample_rows
 from kinformer.lab.cost.free_memory import build_without_numbers
-from kinformer.lab.data.batches import device_of
+from kinformer.lab.cost.row_costs import count_flops, count_state, full_state
 from kinformer.lab.errors import UserError
 from kinformer.lab.member_choice import MemberChoice, parse_member
 from kinformer.lab.train.attention_hooks import layers_that_read
 from kinformer.lab.train.member_fit import fit_length
-from kinformer.models.agent import Agent
 from kinformer.nn.attention import Attention
 
 TABLE = Path(__file__).with_suffix(".json")
 LENGTHS = (1_024, 16_384)  # tokens of a row at which the table has costs
 PAIRED = (128, 256, 512, 1_024, 2_048)  # tokens of rows in which pairs are counted; the last only if needed
 COUNTED = (256, 512, 1_024, 2_048, 4_096, 16_384)  # tokens of the rows that are run
-EPISODE = 256  # steps that an agent reads before the row, more than its memory holds
 PATIENCE = 30.0  # seconds for a row; a member that takes longer is not run at this length
 LINEAR, DENSE = 1.2, 4_096  # exponent up to which growth counts as linear, and the longest row of other members
 FITS = 0.02  # largest relative error of the extrapolation at a length that was run
@@ -191,18 +186,6 @@ class _LayerPairs:
         return self._pairs
 
 
-def full_state(model: Model, length: int) -> State | None:
-    """Return the state of a model whose memory of earlier tokens is full; None if it has no memory.
-
-    model: the model; its mode decides the kind of state.
-    length: tokens of the row.
-    """
-    if not isinstance(model, Agent):
-        return filled_state(model, 1, length)
-    state, steps = model.start(1, length), model.sample(1, EPISODE, 0).observations
-    return model.predict(steps, state).state
-
-
 def _of_lengths(counted: Mapping[int, int], model: Model, lengths: tuple[int, ...]) -> dict[str, Any]:
     flops = {length: counted.get(length) or extrapolate(counted, length) for length in lengths}
     return {
@@ -210,21 +193,6 @@ def _of_lengths(counted: Mapping[int, int], model: Model, lengths: tuple[int, ..
         "flops": {str(length): None if count is None else round(count / length) for length, count in flops.items()},
         "extrapolated": [length for length in lengths if length not in counted and flops[length] is not None],
     }
-
-
-def count_state(model: Model, length: int) -> int | None:
-    """Return the bytes of the decoding state of one row; None without a state.
-
-    The model is in eval mode, because some layers with a memory have another state in training.
-
-    model: the model.
-    length: tokens of the row.
-    """
-    try:
-        with evaluating(model):
-            return state_bytes(model.start(1, length, device=device_of(model)))
-    except (NoState, ValueError):
-        return None
 
 
 def _run_lengths(choice: MemberChoice) -> dict[int, int]:
@@ -248,21 +216,6 @@ def _run_lengths(choice: MemberChoice) -> dict[int, int]:
         if last < length:
             growth = math.log(counted[length] / counted[last]) / math.log(length / last)
     return counted
-
-
-def count_flops(model: Model, length: int) -> int:
-    """Return the additions and multiplications of a forward pass over one row.
-
-    The model is in eval mode, so losses of training are not counted, and its memory of earlier tokens is full.
-
-    model: the model.
-    length: tokens of the row.
-    """
-    with evaluating(model), torch.no_grad():
-        batch, state = sample_rows(model, 1, length), full_state(model, length)
-        with counting() as tally:
-            model(batch, state, 0.5)
-    return tally.flops
 
 
 def extrapolate(counted: Mapping[int, int], length: int) -> int | None:

@@ -15,13 +15,13 @@ import torch
 
 from kinformer import __version__
 from kinformer.core.model import Model
-from kinformer.lab.advise.member_costs import count_flops, count_state
 from kinformer.lab.arena.arena_results import ArenaRun, EntrantFacts, TaskResults, read_results, write_results
 from kinformer.lab.arena.arena_task import NOVEL, SAMPLE, ArenaTask
 from kinformer.lab.arena.entrant import BASELINE, entrant
 from kinformer.lab.arena.schedule import PlannedRun, count_missing, next_run, steps_of
 from kinformer.lab.compare.step_time import step_seconds
 from kinformer.lab.cost.cost import sample_rows
+from kinformer.lab.cost.row_costs import count_flops, count_state
 from kinformer.lab.cost.saved_bytes import saved_bytes
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.data import Data

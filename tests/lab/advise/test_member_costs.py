@@ -13,7 +13,6 @@ from kinformer.core.discover import members, modules
 from kinformer.core.example import Example
 from kinformer.lab.advise.member_costs import (
     LENGTHS,
-    count_flops,
     count_keys,
     extrapolate,
     extrapolate_pairs,
@@ -21,6 +20,7 @@ from kinformer.lab.advise.member_costs import (
     own_length,
 )
 from kinformer.lab.cost.cost import cost
+from kinformer.lab.cost.row_costs import count_flops
 from kinformer.lab.cost.temporal_range import remembered_by_layer
 from kinformer.lab.look import look
 from kinformer.lab.member_choice import parse_member
