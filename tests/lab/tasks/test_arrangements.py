@@ -47,11 +47,13 @@ def test_mqar_with_64_pairs_has_64_keys_that_are_no_values() -> None:
 
 
 def test_all_keys_of_in_context_recall_occur_and_the_last_pair_is_an_answer() -> None:
-    rng = numpy.random.default_rng(0)
+    rng, beginnings = numpy.random.default_rng(0), set()
     for _ in range(200):
         row = InContextRecall(9, 5).row(rng)
+        beginnings.add(row.text[::2][:2])
         assert {*row.text.decode()[::2]} == {*"abcde"} and len(row.answer) == 4
         assert row.text.endswith(row.pieces[-1][1]) and row.text[-2:-1] in row.text[:-2]
+    assert len(beginnings) == 25  # two letters of five, equal ones too
 
 
 def test_noise_has_its_share_its_symbols_and_any_place_before_the_last_pair() -> None:
