@@ -15,6 +15,7 @@ class Recall(Task):
     The digits after the bar are the answers. Choose it to compare mechanisms. Softmax attention finds a key again. A
     state of fixed size loses pairs if there are more than it can hold. All keys differ, and each is queried at most
     once. Guessing scores 0.1. Always answering the commonest value of the row scores more if there are few pairs.
+    `mqar` has more keys, and distances between the queries as published.
 
     pairs: number of pairs of a key and a value, up to 52.
     queries: number of queried keys; None for all.

@@ -45,7 +45,14 @@ def task(spec: str) -> TaskData:
 
 
 @pytest.mark.parametrize(
-    "spec", ["addition,digits=1", "copy,length=3,symbols=4", "recall,pairs=1", "listops,longest=12"]
+    "spec",
+    [
+        *("addition,digits=1", "copy,length=3,symbols=4", "recall,pairs=1", "listops,longest=12"),
+        *("mqar,pairs=2,length=8,keys=3,values=2", "in_context_recall,pairs=5,keys=2,values=3"),
+        *("noisy_in_context_recall,pairs=2,keys=1,values=2,noise=0.4", "memorization,entries=5,queries=3,values=2"),
+        *("fuzzy_in_context_recall,keys=2,times=2,longest=2,letters=3,digits=2", "sequence_compression,length=3"),
+        "selective_copying,length=2,dots=3,symbols=3",
+    ],
 )
 def test_splits_share_no_question_and_rows_follow_the_seed(spec: str) -> None:
     """Of so few rows there are that every split has drawn most of its own."""

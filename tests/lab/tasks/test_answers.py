@@ -11,6 +11,7 @@ from kinformer.core.discover import examples, modules
 from kinformer.core.task import Task
 
 ROWS, GUESSED = 100, 1500
+VARYING = ("listops", "mqar")  # rows of several lengths
 Solver = Callable[[str], str]
 
 
@@ -34,6 +35,52 @@ def recall(before: str) -> str:
     pairs = dict(zip(items[::2], items[1::2], strict=True))
     assert len(pairs) == len(items) // 2
     return pairs[question[-1]]
+
+
+def mqar(before: str) -> str:
+    """The symbol after the first occurrence of the key, in a row that is pairs and then dots and queries."""
+    query, listed = before[-1], before.replace(".", "")
+    assert listed.index(query) % 2 == 0 and not query.isdigit()
+    assert before.index(query) == listed.index(query), "a dot stands among the pairs"
+    return before[before.index(query) + 1]
+
+
+def in_context_recall(before: str) -> str:
+    pairs = re.findall(r"([a-zA-Z])(\d)", before)
+    values = {value for key, value in pairs if key == before[-1]}
+    assert "".join(map("".join, pairs)) + before[-1] == before and len(values) == 1
+    return values.pop()
+
+
+def noisy_in_context_recall(before: str) -> str:
+    assert all(len(noise) % 2 == 0 for noise in re.findall(r"[^a-zA-Z0-9]+", before))
+    return in_context_recall(re.sub(r"[^a-zA-Z0-9]", "", before))
+
+
+def fuzzy_in_context_recall(before: str) -> str:
+    asked = re.search(r"[a-zA-Z]+$", before)
+    assert asked and len(set(asked[0])) == len(asked[0])
+    values = set(re.findall(rf"(?<![a-zA-Z]){asked[0]}(\d+)", before))
+    assert len(values) == 1, before
+    return str(values.pop())
+
+
+def selective_copying(before: str) -> str:
+    return "".join(re.findall(r"[a-zA-Z]", before.removesuffix("|")))
+
+
+def sequence_compression(before: str) -> str:
+    sequence, queries = before.split("|", 1)
+    assert "".join(sequence["abcdefghijklmnopqrstuvwxyz".index(key)] for key in queries[:-1:2]) == queries[1::2]
+    assert len(set(queries[::2])) == len(queries[::2])
+    return sequence["abcdefghijklmnopqrstuvwxyz".index(queries[-1])]
+
+
+def memorization(before: str, known: dict[str, str]) -> str:
+    """What the key had in other rows, which `known` collects."""
+    *answered, (key, value) = re.findall(r"([a-zA-Z]+)\?(\d?)", before)
+    assert not value and key not in dict(answered) and all(value for _, value in answered)
+    return known[key]
 
 
 def induction(before: str) -> str:
@@ -97,6 +144,12 @@ def solver(name: str, task: Task) -> Solver:
         return lambda before: addition(before, task.backwards)  # type: ignore[attr-defined]
     if name == "half_easy":
         return lambda before: half_easy(before, task.hops)  # type: ignore[attr-defined]
+    if name == "memorization":
+        rng, known = numpy.random.default_rng(9), {}
+        for _ in range(ROWS * 10):
+            known.update(re.findall(r"([a-zA-Z]+)\?(\d)", task.row(rng).text.decode()))
+        assert len(known) == task.entries  # type: ignore[attr-defined]
+        return lambda before: memorization(before, known)
     if name == "copy_at_distance":
         # a symbol at a time, each the one so far before it
         distance = task.distance  # type: ignore[attr-defined]
@@ -129,7 +182,7 @@ def test_every_answer_is_what_the_definition_says(name: str, task: Task) -> None
         assert row.text.decode() == before and before.isprintable()
         assert bytes(c for c, mark in zip(row.text, row.answer_mask, strict=True) if mark) == row.answer
         lengths.add(len(row.text))
-    assert max(lengths) <= task.width and (name == "listops" or lengths == {task.width})
+    assert max(lengths) <= task.width and (name in VARYING or lengths == {task.width})
 
 
 @pytest.mark.parametrize(("name", "task"), TASKS)
@@ -198,6 +251,21 @@ def test_lists_are_nested_as_published() -> None:
         ("parity", {"length": 0}),
         ("addition", {"digits": 19}),
         ("sorting", {"symbols": 1}),
+        ("mqar", {"pairs": 65}),
+        ("mqar", {"pairs": 8, "length": 31}),
+        ("mqar", {"pairs": 4, "queries": 5}),
+        ("mqar", {"values": 30}),
+        ("mqar", {"power": -0.5}),
+        ("in_context_recall", {"pairs": 8, "keys": 8}),
+        ("noisy_in_context_recall", {"noise": 1.0}),
+        ("noisy_in_context_recall", {"values": 11}),
+        ("fuzzy_in_context_recall", {"times": 1}),
+        ("fuzzy_in_context_recall", {"longest": 9}),
+        ("selective_copying", {"dots": -1}),
+        ("sequence_compression", {"length": 65}),
+        ("memorization", {"queries": 33}),
+        ("memorization", {"queries": 1}),
+        ("memorization", {"entries": 53}),
         ("listops", {"arguments": 1}),
         ("listops", {"shortest": 30, "longest": 20}),
     ],

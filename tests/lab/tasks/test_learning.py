@@ -1,8 +1,8 @@
 """In the long run: every member that reads tokens takes rows of a task, of one length and of several, and a
 small gpt learns what it can.
 
-Not asked: recall of many pairs, long induction and needles, which take it thousands of steps, and parity, which it does
-not learn.
+Not asked: recall of many pairs, MQAR, in-context recall, long induction and needles, which take it thousands of steps,
+and parity, which it does not learn.
 """
 
 import inspect
@@ -48,6 +48,9 @@ def test_every_member_takes_a_task(name: str, spec: str) -> None:
         ("task=addition", 800, 0.6),
         ("task=sorting", 300, 0.95),
         ("task=listops,longest=30", 300, 0.4),
+        ("task=memorization", 300, 0.9),
+        ("task=sequence_compression", 300, 0.9),
+        ("task=selective_copying,length=4,dots=8", 300, 0.8),
     ],
 )
 def test_a_small_gpt_learns_it(spec: str, steps: int, least: float) -> None:
