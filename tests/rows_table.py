@@ -170,17 +170,18 @@ def _intro(rows: RowTable, reports: Mapping[str, ClaimReport]) -> list[str]:
     counts.append(f"{len(claims) - len(reports)} not measured")
     goldens = {golden for row in rows.rows for golden in row.goldens}
     return [
-        f"Rows 1 to 123 are the mechanisms, and rows 124 to {LAST} surround them. Every name on this page exists: "
-        "`make test` looks for each part, builds the members, and fails if a row loses something. An empty cell gives "
-        "its reason in italics.",
+        f"Rows 1 to 123 are the mechanisms. Rows 124 to {LAST} stand for conversions, heads, agents and "
+        "options around them. Every name on this page exists: `make test` looks for each part, member, test and claim, and fails if "
+        "a row loses something. A cell without an entry gives the reason in italics.",
         "- **parts** are public names of the package, or functions and files of it.\n"
         "- **member and keyword** are the words after `kinformer train`.\n"
         "- **tests** compare the mechanism with its equation. A name such as `test_a_query_reads_its_window` is "
         "written as words here.\n"
         "- **peer or golden**: a golden is a recorded result of an implementation by others. A peer is such an "
         "implementation that runs in the test.\n"
-        f"- **cost** is that of the first member of the row with its defaults, at {LENGTHS[0]:,} and {LENGTHS[1]:,} "
-        "tokens: the bytes of its decoding state, and the additions and multiplications of a forward pass per token.\n"
+        "- **cost** is counted for the first member of the row, with its defaults. The two numbers are for rows of "
+        f"{LENGTHS[0]:,} and {LENGTHS[1]:,} tokens; equal numbers stand once. The state is the bytes that decoding "
+        "keeps. Operations are the additions and multiplications of a forward pass per token.\n"
         "- **claim and result**: `kinformer claim NAME` measures a claim. Verdicts come from the reports in "
         "`bench/results/claims`; a claim without a report there is not measured.",
         f"The rows name {len(goldens)} goldens and {len(claims)} claims. Claims: {', '.join(counts)}.",
@@ -217,25 +218,25 @@ def _part(part: str) -> str:
 
 
 def _members(members: Sequence[str]) -> list[str]:
-    """A line for each command line; only the first of a member is a link."""
-    lines: list[str] = []
+    """A line for each command line; the link to a member is left out if the line before has it."""
+    lines, last = [], ""
     for member in members:
         name, *keywords = shlex.split(member)
         words = f"`{shlex.join(keywords)}`" if keywords else "defaults"
         link = f"[`{name}`]({_path(files_of('members')[name])})"
-        is_first = not any(line.startswith(link) for line in lines)
-        lines.append(f"{link} {words if keywords else ''}".strip() if is_first else words)
+        lines.append(words if name == last else f"{link} {words if keywords else ''}".strip())
+        last = name
     return lines
 
 
 def _tests(tests: Sequence[str]) -> list[str]:
-    """A line for each test function, as words; only the first of a file is a link."""
-    lines: list[str] = []
+    """A line for each test function, as words; the link to a file is left out if the line before has it."""
+    lines, last = [], ""
     for test in tests:
         file, _, name = test.partition("::")
         words = name.removeprefix("test_").replace("_s_", "'s ").replace("_", " ")
-        link = f"[{Path(file).stem}]({_path(TESTS / file)}): "
-        lines.append(words if any(line.startswith(link) for line in lines) else link + words)
+        lines.append(words if file == last else f"[{Path(file).stem}]({_path(TESTS / file)}): {words}")
+        last = file
     return lines
 
 
