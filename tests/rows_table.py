@@ -171,8 +171,8 @@ def _intro(rows: RowTable, reports: Mapping[str, ClaimReport]) -> list[str]:
     goldens = {golden for row in rows.rows for golden in row.goldens}
     return [
         f"Rows 1 to 123 are the mechanisms. Rows 124 to {LAST} stand for conversions, heads, agents and "
-        "options around them. Every name on this page exists: `make test` looks for each part, member, test and claim, and fails if "
-        "a row loses something. A cell without an entry gives the reason in italics.",
+        "options around them. Every name on this page exists: `make test` looks for each part, member, test and claim, "
+        "and fails if a row loses something. A cell without an entry gives the reason in italics.",
         "- **parts** are public names of the package, or functions and files of it.\n"
         "- **member and keyword** are the words after `kinformer train`.\n"
         "- **tests** compare the mechanism with its equation. A name such as `test_a_query_reads_its_window` is "
