@@ -7,9 +7,10 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from kinformer.cli.support.catalogue import member_facts
+from kinformer.cli.support.catalogue import PaperEntry, list_papers
+from kinformer.cli.support.citations import citations
+from kinformer.cli.support.static_source import constant
 from kinformer.core.discover import UNJUDGED, find_member, kinds
 from kinformer.core.keywords import parse_keywords
 from tests.rows_table import (
@@ -104,7 +105,7 @@ def refused(member: str) -> str:
     name, *keywords = shlex.split(member)
     try:
         parse_keywords(find_member(name), keywords)
-    except (LookupError, TypeError, ValueError) as error:
+    except (ImportError, LookupError, TypeError, ValueError) as error:
         return str(error)
     return ""
 
@@ -157,23 +158,31 @@ def check_claims(rows: RowTable) -> Iterator[str]:
     for row in rows.rows:
         yield from (f"row {row.number}: there is no claim {claim}" for claim in row.claims if claim not in known)
     for claim in sorted(known.keys() - used):
-        numbers = ", ".join(map(str, rows_of_claim(rows, claim))) or "unknown: its source is no member's paper"
+        numbers = ", ".join(map(str, rows_of_claim(rows, claim))) or "unknown"
         yield (
             f'no row has the claim {claim}: add claims = ["{claim}"] to its row in docs/{DATA.name}, and remove '
-            f"`reasons.claim` of this row. The rows of its members are {numbers}. {WRITE}"
+            f"`reasons.claim` of this row. The rows of its paper are {numbers}. {WRITE}"
         )
 
 
 def rows_of_claim(rows: RowTable, claim: str) -> list[int]:
-    """The rows of the members whose paper is the source of a claim."""
-    members = {name for name, facts in facts_of_members().items() if claim in facts["claims"]}
-    return [row.number for row in rows.rows if not members.isdisjoint(map(member_name, row.members))]
+    """The rows with a part or a member from a paper that the claim has as its source."""
+    urls = {paper.url for paper in citations(constant(files_of("claims")[claim], "SOURCE"))}
+    entries = [entry for entry in papers() if entry.citation.url in urls]
+    places = {place for entry in entries for place in (*entry.parts, *(f"members/{name}" for name in entry.members))}
+    return [row.number for row in rows.rows if not places.isdisjoint(places_of(row))]
+
+
+def places_of(row: Row) -> set[str]:
+    """The files of the parts and members of a row, by kind and name."""
+    parts = {part_place(part) for part in row.parts if has_part(part)}
+    return parts | {f"members/{member_name(member)}" for member in row.members}
 
 
 @functools.cache
-def facts_of_members() -> dict[str, dict[str, Any]]:
-    """The facts of members, read once."""
-    return member_facts()
+def papers() -> list[PaperEntry]:
+    """The papers of the library with their parts, read once."""
+    return list_papers()
 
 
 def check_blanks(rows: RowTable) -> Iterator[str]:
@@ -190,8 +199,7 @@ def check_blanks(rows: RowTable) -> Iterator[str]:
 
 def check_nothing_is_left_out(rows: RowTable) -> Iterator[str]:
     """Each member and each file of a part has a row, or a reason why it has none."""
-    used = {part_place(part) for row in rows.rows for part in row.parts if has_part(part)}
-    used |= {f"members/{member_name(member)}" for row in rows.rows for member in row.members}
+    used = {place for row in rows.rows for place in places_of(row)}
     for kind in all_kinds():
         for place in (f"{kind}/{name}" for name in files_of(kind)):
             reason = rows.without_row.get(place) or rows.without_row.get(kind)

@@ -139,7 +139,7 @@ FAULTS: dict[str, tuple[Fault, str]] = {
     "a claim without a row": (
         lambda rows: without(rows, "claims", "linear_transformer_steps"),
         'no row has the claim linear_transformer_steps: add claims = ["linear_transformer_steps"] to its row in '
-        "docs/rows.toml, and remove `reasons.claim` of this row. The rows of its members are 76, 77, 78",
+        "docs/rows.toml, and remove `reasons.claim` of this row. The rows of its paper are 76, 77, 78",
     ),
     "an empty cell": (lambda rows: changed(rows, 11, reasons={}), "row 11 has no peer: add one, or reasons.peer"),
     "a reason of a full cell": (
