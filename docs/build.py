@@ -21,6 +21,7 @@ from kinformer.cli.support.catalogue import list_entries, list_papers, with_memb
 from kinformer.cli.support.topics import TOPICS
 from kinformer.pages.glossary import glossary_page
 from kinformer.pages.site.idea_pages import PAGE as IDEAS
+from kinformer.pages.site.idea_pages import page_of_idea
 from kinformer.pages.site.kind_pages import (
     CLASSES,
     FILES,
@@ -114,7 +115,9 @@ def _with_page_links(text: str, source: str, page: str, pages_of: Mapping[str, s
 
 
 def _place_of_source(file: str) -> SitePlace | None:
-    """The entry of a Python file of the library; None for other files."""
+    """The entry of a Python file of the library, or the page of an idea; None for other files."""
+    if file.startswith("kinformer/pages/ideas/") and file.endswith(".md"):
+        return SitePlace(page_of_idea(PurePosixPath(file).stem))
     if not (file.startswith("kinformer/") and file.endswith(".py")):
         return None
     kind, stem = PurePosixPath(file).parent.name, PurePosixPath(file).stem

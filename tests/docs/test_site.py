@@ -1,5 +1,6 @@
 """The documentation holds everything public, all its links lead somewhere, and its navigation reaches every page."""
 
+import re
 from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
@@ -136,8 +137,6 @@ def test_the_reference_says_what_the_docstrings_say(pages: dict[str, str]) -> No
 
 
 def plain(html: str) -> str:
-    import re
-
     return " ".join(unescape(re.sub(r"<[^>]+>", "", html)).split())
 
 
@@ -147,3 +146,10 @@ def test_links_between_files_become_links_between_pages(pages: dict[str, str]) -
     )
     assert "(../glossary.md#lse)" in pages["tutorials/attention.md"]
     assert places_of_names()["Band"] == SitePlace(page_of_kind("patterns"), "band")
+
+
+def test_rows_of_mechanisms_lead_to_the_pages_of_their_ideas(pages: dict[str, str]) -> None:
+    lines = dict(re.findall(r'^\| <a id="row-(\d+)"></a>(.*)$', pages["rows.md"], re.MULTILINE))
+    for idea in all_ideas().values():
+        for number in idea.rows:
+            assert f"]({page_of_idea(idea.name)})" in lines[str(number)]

@@ -246,5 +246,5 @@ def place_of_file(place: str) -> SitePlace:
     if kind in FILES:
         return SitePlace(page_of_kind(kind), anchor(file))
     homes = [home for home in _names_by_file() if home.split(".")[-2:] == [kind, file]]
-    names = public_names_of(modules(kind)[file]) if homes else []
+    names = public_names_of(importlib.import_module(f"kinformer.{homes[0]}")) if homes else []
     return SitePlace(page_of_kind(kind), anchor(names[0]) if names else "")
