@@ -1,5 +1,6 @@
 """Entrants: the members that take part in the arena, and their sizes."""
 
+from kinformer.core.keyword_conditions import has_effect
 from kinformer.core.keywords import signature
 from kinformer.lab.compare.parameters import match_parameters
 from kinformer.lab.errors import UserError
@@ -70,14 +71,16 @@ def entrant(name: str, rows: int) -> MemberChoice:
     baseline = parse_member(BASELINE, [f"d={WIDTH}", f"depth={DEPTH}", f"length={rows}"])
     if name == BASELINE:
         return baseline
-    declared = signature(find_member_function(name)).parameters
+    function = find_member_function(name)
+    declared = signature(function).parameters
     texts = {text.partition("=")[0]: text for text in OWN.get(name, ())}
     if "depth" in declared:
         texts.setdefault("depth", f"depth={DEPTH}")
-    if "length" in declared:
+    defaults = {keyword: parameter.default for keyword, parameter in declared.items()}
+    if "length" in declared and has_effect("length", getattr(function, "needs", {}), defaults):
         texts.setdefault("length", f"length={rows}")
     for keyword, fraction in FRACTIONS.items():
-        default = declared[keyword].default if keyword in declared else None
+        default = defaults.get(keyword)
         if isinstance(default, int) and (size := max(rows // fraction, NEAREST)) < default:
             texts.setdefault(keyword, f"{keyword}={size}")
     return match_parameters([baseline, parse_member(name, texts.values())])[0][1]
