@@ -24,6 +24,7 @@ from kinformer.lab.arena.ranking import pareto_front, standings
 from kinformer.lab.arena.run_arena import run_task
 from kinformer.lab.arena.schedule import SEEDS, PlannedRun, count_missing, has_passed, next_run, steps_of
 from kinformer.lab.compare.parameters import count_parameters
+from kinformer.lab.data import task as task_data
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.errors import UserError
 from kinformer.pages.arena_page import arena_page
@@ -173,6 +174,7 @@ def small_arena(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[st
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arena_task, "TASKS", (ArenaTask("tiny", "task=recall,pairs=2", 2, 2), TEXT))
         patch.setattr(arena_task, "SOLVED", 0.0)
+        patch.setattr(task_data, "MOST", 16)  # rows of a measurement
         words = ["arena", "gpt", "lstm", "--out", str(folder)]
         assert run(words) == 0
         before = (folder / "tiny.json").read_bytes()
