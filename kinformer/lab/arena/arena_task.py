@@ -56,4 +56,14 @@ class ArenaTask:
         return score < levels["gzip -9"] if self.is_text else score >= SOLVED
 
 
-TASKS = (ArenaTask("novel", NOVEL, 600, 16), ArenaTask("recall", "task=recall,pairs=8", 600, 32))
+# The budgets come from trainings of gpt; docs/arena.md lists what was tried.
+TASKS = (
+    ArenaTask("novel", NOVEL, 600, 16),
+    ArenaTask("induction", "task=induction,length=16,symbols=8", 400, 32),
+    ArenaTask("selective_copying", "task=selective_copying,length=4,dots=8", 500, 32),
+    ArenaTask("in_context_recall", "task=in_context_recall,pairs=8,keys=2", 600, 64),
+    ArenaTask("listops", "task=listops,longest=12,arguments=3,deepest=2", 600, 32),
+    ArenaTask("sequence_compression", "task=sequence_compression", 200, 32),
+    ArenaTask("memorization", "task=memorization", 150, 32),
+    ArenaTask("fuzzy_in_context_recall", "task=fuzzy_in_context_recall,keys=2,times=4,longest=2", 600, 64),
+)
