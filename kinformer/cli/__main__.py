@@ -49,7 +49,6 @@ from kinformer.core.missing_path import missing_path
 from kinformer.lab.errors import FAILED, INTERRUPTED, WRONG, UserError
 from kinformer.lab.train.training_interrupt import TrainingInterrupt
 
-SEVERAL = {"--law", "--return", "--then", "--grid"}  # options that may be given several times
 GROUPS = {"datastore"}  # names of groups, which are followed by one of their commands
 # libgomp itself uses this number if a process has more threads than cores, and 300,000 otherwise. If other processes
 # are running, a waiting thread that spins for so long blocks a core that the other threads need (bench/spin.py).
@@ -184,7 +183,7 @@ def _outcome(words: list[str]) -> tuple[str, int]:
     if several() and words[0] not in ("train", "--help", "-h", "--version"):
         return f"only train runs under torchrun; run kinformer {words[0]} without torchrun", WRONG
     options = [word.partition("=")[0] for word in words if word.startswith("--")]
-    if twice := [name for n, name in enumerate(options) if name in options[:n] and name not in SEVERAL]:
+    if twice := [name for n, name in enumerate(options) if name in options[:n] and name not in _repeatable(words)]:
         return f"{twice[0]} is given twice; give it once", WRONG
     if len(words) == 1 and words[0] in GROUPS:
         words = [*words, "--help"]
@@ -207,6 +206,18 @@ def _outcome(words: list[str]) -> tuple[str, int]:
         if message.startswith("No such command") and message.endswith("."):
             message = f"{message[:-1]}; {ADVICE.get(words[0], 'write kinformer --help for a list')}"
         return _no_such_option(error, words) or f"{message}{_what_is_missing(error)}", WRONG
+
+
+def _repeatable(words: list[str]) -> set[str]:
+    """Return the options that the command in the words takes several times, such as --grid."""
+    command: Any = COMMANDS
+    for word in words:
+        command = getattr(command, "commands", {}).get(word)
+        if command is not None and not hasattr(command, "commands"):
+            return {name for option in command.params if getattr(option, "multiple", False) for name in option.opts}
+        if command is None:
+            break
+    return set()
 
 
 def _output_error(text: str = "") -> OSError | None:
