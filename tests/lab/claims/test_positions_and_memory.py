@@ -7,11 +7,15 @@ import torch
 from pytest import MonkeyPatch
 
 from kinformer.core.discover import modules
-from kinformer.lab.claims import alibi_longer_rows
+from kinformer.core.patterns.causal import Causal
+from kinformer.lab.claims import alibi_longer_rows, transformer_xl_evaluation
 from kinformer.lab.claims.support.verdict import Claim
 from kinformer.lab.data.support.split_tokens import SplitTokens
 from kinformer.lab.data.text import TextData
 from kinformer.members.gpt import gpt
+from kinformer.members.transformer_xl import transformer_xl
+from kinformer.models.lm import LM
+from kinformer.nn.attention import Attention
 
 
 def random_text(count: int = 1200) -> TextData:
@@ -27,10 +31,33 @@ def positions_and_memory(monkeypatch: MonkeyPatch) -> dict[str, Claim]:
     """Each claim of this file, with measurements in place of trainings."""
     monkeypatch.setattr(alibi_longer_rows, "read_text", lambda where: random_text())
     monkeypatch.setattr(alibi_longer_rows, "perplexities", measured_perplexities)
+    quick_evaluation(monkeypatch)
     return {name: modules("claims")[name].claim((0, 1)) for name in NAMES}
 
 
-NAMES = ("alibi_longer_rows",)
+def quick_evaluation(monkeypatch: MonkeyPatch) -> None:
+    """Narrow models, counted operations in place of seconds, and a model that nobody trained."""
+    monkeypatch.setattr(transformer_xl_evaluation, "read_text", lambda where: random_text())
+    monkeypatch.setattr(transformer_xl_evaluation, "SIZES", {"d": 32, "depth": 1, "heads": 1})
+    monkeypatch.setattr(transformer_xl_evaluation, "seconds", transformer_xl_evaluation.operations)
+    monkeypatch.setattr(transformer_xl_evaluation, "trained_model", untrained)
+    monkeypatch.setattr(transformer_xl_evaluation, "ROUNDS", 1)
+    evaluation = transformer_xl_evaluation.claim
+    monkeypatch.setattr(
+        transformer_xl_evaluation, "claim", lambda seeds: evaluation(seeds, steps=0, lengths=(8, 16, 32))
+    )
+
+
+def untrained(seed: int, steps: int) -> LM:
+    torch.manual_seed(seed)
+    model = transformer_xl(**transformer_xl_evaluation.COMPARED)
+    with torch.no_grad():
+        for parameter in model.parameters():  # the biases u and v start at 0
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model
+
+
+NAMES = ("alibi_longer_rows", "transformer_xl_evaluation")
 
 
 def test_claims_hold_of_measurements_that_agree_with_them(monkeypatch: MonkeyPatch) -> None:
@@ -75,3 +102,44 @@ def test_alibi_does_not_hold_of_sinusoids_in_its_place(monkeypatch: MonkeyPatch)
         alibi_longer_rows.MODELS, "ALiBi", lambda: gpt(**alibi_longer_rows.SIZES, position="sinusoidal")
     )
     assert alibi_longer_rows.claim((0, 1)).verdict == "does not hold"
+
+
+@pytest.mark.parametrize("fault", ["a dear memory", "a memory of earlier positions"])
+def test_a_memory_that_is_dear_or_wrong_is_found(fault: str, monkeypatch: MonkeyPatch) -> None:
+    quick_evaluation(monkeypatch)
+    if fault == "a dear memory":  # a whole window for each token of a segment
+        model = gpt(**transformer_xl_evaluation.SIZES)
+        monkeypatch.setattr(
+            transformer_xl_evaluation,
+            "segment_call",
+            lambda length: lambda: model.logits(torch.zeros(length, length, dtype=torch.long), last=True),
+        )
+    else:
+        started = LM.start
+
+        def restarted(self: LM, *sizes: Any, **named: Any) -> Any:
+            state = started(self, *sizes, **named)
+            return state._replace(now=state.now + 1)  # the first token stands at position 1
+
+        monkeypatch.setattr(LM, "start", restarted)
+    claim = transformer_xl_evaluation.claim((0, 1))  # type: ignore[call-arg]
+    assert claim.verdict == "does not hold"
+    exact = next(measure for measure in claim.measures if "dense" in measure.quantity)
+    assert exact.verdict == ("holds" if fault == "a dear memory" else "does not hold")
+
+
+def test_operations_of_a_window_are_those_of_its_maps_and_allowed_pairs(monkeypatch: MonkeyPatch) -> None:
+    d, length = 16, 12
+    monkeypatch.setattr(transformer_xl_evaluation, "SIZES", {"d": d, "depth": 2, "heads": 2})
+    pairs = length * (length + 1) // 2
+    maps, attention, head = 2 * 12 * d * d * length, 2 * 2 * d * pairs, 2 * 256 * d
+    counted = transformer_xl_evaluation.operations(transformer_xl_evaluation.window_call(length))
+    assert counted == pytest.approx(2 * (maps + attention) + head, rel=1e-3)
+
+
+def test_each_token_of_a_segment_reads_as_many_keys_as_the_last_of_a_window() -> None:
+    for length in (8, 16):
+        model = transformer_xl(d=16, depth=1, heads=2, segment=length, memory=length, same_length=True)
+        (pattern,) = (part.mechanism.pattern for part in model.modules() if isinstance(part, Attention))
+        assert set(pattern.matrix(2 * length)[length:].sum(1).tolist()) == {length}
+        assert int(Causal().matrix(length)[-1].sum()) == length
