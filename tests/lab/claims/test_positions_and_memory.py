@@ -8,7 +8,7 @@ from pytest import MonkeyPatch
 
 from kinformer.core.discover import modules
 from kinformer.core.patterns.causal import Causal
-from kinformer.lab.claims import alibi_longer_rows, transformer_xl_evaluation
+from kinformer.lab.claims import alibi_longer_rows, shaw_longer_words, transformer_xl_evaluation
 from kinformer.lab.claims.support.verdict import Claim
 from kinformer.lab.data.support.split_tokens import SplitTokens
 from kinformer.lab.data.text import TextData
@@ -27,10 +27,16 @@ def measured_perplexities(name: str, *_: Any) -> list[float]:
     return [8.0, 8.1, 8.2, 8.3] if name == "ALiBi" else [9.0, 14.0, 16.0, 20.0]
 
 
+def measured_accuracies(position: str, *_: Any) -> list[float]:
+    longer = [0.8, 0.7, 0.5] if position == "relative" else [0.4, 0.3, 0.2]
+    return [1.0, 1.0, 0.95, *longer]
+
+
 def positions_and_memory(monkeypatch: MonkeyPatch) -> dict[str, Claim]:
     """Each claim of this file, with measurements in place of trainings."""
     monkeypatch.setattr(alibi_longer_rows, "read_text", lambda where: random_text())
     monkeypatch.setattr(alibi_longer_rows, "perplexities", measured_perplexities)
+    monkeypatch.setattr(shaw_longer_words, "accuracies", measured_accuracies)
     quick_evaluation(monkeypatch)
     return {name: modules("claims")[name].claim((0, 1)) for name in NAMES}
 
@@ -57,7 +63,7 @@ def untrained(seed: int, steps: int) -> LM:
     return model
 
 
-NAMES = ("alibi_longer_rows", "transformer_xl_evaluation")
+NAMES = ("alibi_longer_rows", "shaw_longer_words", "transformer_xl_evaluation")
 
 
 def test_claims_hold_of_measurements_that_agree_with_them(monkeypatch: MonkeyPatch) -> None:
@@ -143,3 +149,38 @@ def test_each_token_of_a_segment_reads_as_many_keys_as_the_last_of_a_window() ->
         (pattern,) = (part.mechanism.pattern for part in model.modules() if isinstance(part, Attention))
         assert set(pattern.matrix(2 * length)[length:].sum(1).tolist()) == {length}
         assert int(Causal().matrix(length)[-1].sum()) == length
+
+
+@pytest.mark.parametrize("fault", ["absolute positions in both", "nothing learnt"])
+def test_relative_positions_must_lose_less_of_what_both_have_learnt(fault: str, monkeypatch: MonkeyPatch) -> None:
+    def accuracies(position: str, *_: Any) -> list[float]:
+        if fault == "nothing learnt":
+            return [0.2, 0.2, 0.2, *([0.2] * 3 if position == "relative" else [0.1] * 3)]
+        return measured_accuracies("sinusoidal")
+
+    monkeypatch.setattr(shaw_longer_words, "accuracies", accuracies)
+    assert shaw_longer_words.claim((0, 1)).verdict == "does not hold"
+
+
+def test_words_of_training_are_reversed_and_at_most_as_long_as_said() -> None:
+    lengths = set()
+    for step in range(60):
+        source, target = shaw_longer_words.draw_batch(step, 3)
+        assert torch.equal(source[:, :-1].flip(1), target.tokens) and bool((source[:, -1] == ord("|")).all())
+        lengths.add(target.tokens.shape[1])
+    assert min(lengths) == shaw_longer_words.SHORTEST and max(lengths) == shaw_longer_words.LONGEST
+
+
+def test_accuracies_are_measured_for_each_length_of_words(monkeypatch: MonkeyPatch) -> None:
+    small = {**shaw_longer_words.SIZES, "d": 8, "depth": 1, "heads": 2, "hidden": 8}
+    monkeypatch.setattr(shaw_longer_words, "SIZES", small)
+    monkeypatch.setattr(shaw_longer_words, "TRIED", 8)
+    for position in shaw_longer_words.MODELS:
+        shares = shaw_longer_words.accuracies(position, 0, 1)
+        assert len(shares) == len(shaw_longer_words.LENGTHS) and all(0 <= share < 0.6 for share in shares)
+
+
+@pytest.mark.prove
+def test_shaw_does_not_hold_of_sinusoids_in_its_place(monkeypatch: MonkeyPatch) -> None:
+    monkeypatch.setitem(shaw_longer_words.MODELS, "relative", shaw_longer_words.MODELS["sinusoidal"])
+    assert shaw_longer_words.claim((0, 1), steps=20).verdict == "does not hold"
