@@ -22,6 +22,7 @@ from kinformer.nn.attention import Attention
 from kinformer.nn.projections.collaborative import Collaborative
 
 WIDTH, LENGTH, ROWS, STEPS, RATE = 64, 64, 8, 600, 2e-3
+MINUTES = 1  # of a default run with three seeds
 SIZES: dict[str, Any] = {"d": WIDTH, "depth": 2, "heads": 4, "length": LENGTH}
 COLUMNS = (WIDTH // 8, WIDTH // 4, WIDTH // 2, WIDTH)
 EXACT = 1e-4  # float32 tolerance

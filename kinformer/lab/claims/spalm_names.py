@@ -28,6 +28,7 @@ from kinformer.models.support.mixing_sweeps import NearestNeighbourSweep, sweep_
 # the initial std of embeddings is the one for a `spalm` with a datastore, which starts from these weights
 SIZES: dict[str, Any] = {"d": 48, "depth": 2, "heads": 2, "segment": 32, "memory": 32, "std": START * 48**-0.5}
 PEOPLE, TIMES, ROWS, LENGTH, STEPS, LR = 100, 4, 8, 64, 120, 3e-3
+MINUTES = 2  # of a default run with three seeds
 KS = (4, 64)
 NAMES, SHARE = -0.5, 0.1  # largest difference at names in bits per byte, and least difference of the share looked up
 SAYS = "SPALM predicts names in its datastore with fewer bits than its own Transformer-XL, and its gate opens for them"
