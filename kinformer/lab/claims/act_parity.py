@@ -18,6 +18,7 @@ from kinformer.members.act_rnn import act_rnn
 BITS, MOST = 6, 6  # places of an input, and the largest number of steps
 PRICES = (0.001, 0.01, 0.1)
 STEPS, ROWS, RATE, TRIED = 500, 512, 1e-2, 4096
+MINUTES = 1  # of a default run with three seeds
 FREE, FULL = 0.4, 0.6  # fractions of a training: steps are free up to the first and cost the full price from the second
 GRADIENT, LEARNT = 1e-6, 0.95
 SAYS = "on parity a network takes more steps for harder inputs and fewer if steps cost more, and its gradient is exact"

@@ -15,6 +15,7 @@ from kinformer.members.al_rfou import al_rfou
 
 SIZES: dict[str, Any] = {"d": 64, "depth": 12, "heads": 4}
 LENGTH, ROWS, STEPS, RATE = 64, 8, 120, 1e-3
+MINUTES = 2.5  # of a default run with three seeds
 JUDGED = 1024  # bytes; only bytes with a full window before them are scored
 SAYS = "twelve layers reach a lower loss with auxiliary losses (positions, layers, further targets) than without"
 SOURCE = "Al-Rfou et al., 2018, arXiv:1808.04444, abstract and its ablation of the auxiliary losses"

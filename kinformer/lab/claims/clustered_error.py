@@ -28,6 +28,7 @@ from kinformer.nn.mechanisms.hamming_kmeans import HammingKMeans
 
 CLUSTERS, TOPK, LENGTH, WIDTH, ROWS = (4, 8, 16, 32, 64), 8, 128, 16, 16
 TASK, STEPS = Sorting(length=48, symbols=12), 200
+MINUTES = 1  # of a default run with three seeds
 SIZES: dict[str, Any] = {"d": 4 * WIDTH, "depth": 2, "heads": 4, "norm": "pre", "length": 128}
 FORMS: dict[str, dict[str, Any]] = {"plain": {"form": "plain"}, "improved": {"form": "improved", "topk": TOPK}}
 ROUNDING = 1e-10  # tolerance for float64 sums; the theorem's bound is 0

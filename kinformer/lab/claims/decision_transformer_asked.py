@@ -11,6 +11,7 @@ from kinformer.lab.plot import Plot, PlotLine
 from kinformer.members.decision_transformer import decision_transformer
 
 EPISODES, STEPS, RATE, PLAYED, TARGETS = 400, 500, 3e-3, 12, 8
+MINUTES = 2  # of a default run with three seeds
 SMALL: dict[str, Any] = {"d": 48, "depth": 2, "heads": 2, "context": 10, "dropout": 0.0}
 ReturnPairs = list[tuple[float, float]]  # a requested return, and the mean return that was reached
 SAYS = (

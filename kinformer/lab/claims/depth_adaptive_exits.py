@@ -17,6 +17,7 @@ from kinformer.models.multi_exit_seq2seq import MultiExitSeq2Seq
 
 KINDS, QUESTIONS, DEPTH = 8, 8, 6  # number of values, questions per row, layers
 STEPS, MORE = 200, 80  # training steps of the layers, then further ones with a classifier
+MINUTES = 2  # of a default run with three seeds
 ROWS, RATE = 32, 5e-3
 JUDGED, DRAWS = 512, 2000
 PRICE = 0.1  # cost of a layer, for each token

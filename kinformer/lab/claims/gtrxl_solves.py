@@ -9,6 +9,10 @@ from kinformer.members.support.gated_xl import GateName
 
 SAYS = "over three learning rates, trainings of GTrXL solve a T-maze at least as often as trainings of TrXL"
 SOURCE = "Parisotto et al., 2019, arXiv:1910.06764, table 1 and figure 3"
+SCALE = (
+    "stacks of 12 blocks on the 30 levels of DMLab-30, with billions of environment steps. TrXL scores 5.0 there and "
+    "GTrXL 117.6; at the sizes here TrXL learns the task too"
+)
 RATES = (2e-3, 5e-3, 1e-2)
 WIDTHS = {
     "gru": 16,
@@ -71,6 +75,7 @@ def build_claim(runs: CurvesByGate, corridor: int = CORRIDOR) -> Claim:
         )
         for gate, of in runs.items()
     }
+    facts["the paper's scale"] = SCALE
     plot = curves_plot(f"T-maze, corridor {corridor}, each at its best rate", _best(runs))
     return Claim(SAYS, SOURCE, (measure,), facts, (plot,))
 

@@ -19,6 +19,7 @@ from kinformer.nn.losses.disagreement import OutputDisagreement
 from kinformer.nn.losses.guided_attention import GuidedAttention
 
 HEADS, LENGTH, ROWS, STEPS, RATE = 4, 64, 8, 100, 2e-3
+MINUTES = 1  # of a default run with three seeds
 SIZES: dict[str, Any] = {"d": 64, "depth": 2, "heads": HEADS, "length": LENGTH}
 UNFELT = 1e-9  # loss weight too small to affect training; the penalty is still reported
 SAYS = "a disagreement loss on the outputs of heads makes them less alike, and guided heads come near their patterns"

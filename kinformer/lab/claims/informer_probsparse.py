@@ -20,6 +20,7 @@ from kinformer.nn.mechanisms.probsparse import ProbSparse
 CONTEXT, HORIZON, PERIODS, NOISE = 96, 24, (24.0, 12.0, 7.3), 0.3
 KINDS: tuple[Kind, Kind] = ("probsparse", "full")
 STEPS, BATCH, VALID, RATE = 300, 16, 128, 3e-3
+MINUTES = 1  # of a default run with three seeds
 LEARNED = 0.5  # largest error relative to a forecast of 0; two untrained models would be equally good
 SAYS = "a sample of keys finds the queries with the largest M, and forecasts with them are within 10% of full attention"
 SOURCE = "Zhou et al., 2020, arXiv:2012.07436, sections 3.1 and 4"

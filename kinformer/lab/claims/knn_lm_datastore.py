@@ -26,6 +26,7 @@ from kinformer.models.support.mixing_sweeps import NearestNeighbourSweep, SweepC
 
 SIZES: dict[str, Any] = {"d": 64, "depth": 2, "heads": 2}
 LENGTH, ROWS, STEPS, LR = 64, 16, 300, 3e-3
+MINUTES = 3  # of a default run with three seeds
 # bytes: for training, for two datastores, for valid and for test
 LEARNED, BYTES, SMALL, JUDGED = 200_000, 40_000, 10_000, 6_000
 PIECE = 500  # bytes of a contiguous piece; pieces are spread over the text

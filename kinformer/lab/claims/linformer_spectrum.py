@@ -26,6 +26,7 @@ from kinformer.models.mlm import MLM
 
 LENGTH, WIDTH, DEPTH, HEADS = 256, 64, 2, 4
 STEPS, BATCH, RATE, TEXT = 250, 4, 4e-3, "text=stdlib"
+MINUTES = 3  # of a default run with three seeds
 ENERGY = 0.9
 LEARNT = 0.95  # largest bits relative to byte frequencies; untrained attention is a mean of all tokens, of rank 1
 SHARE = 1 / 4  # k / length, as in the paper: 128 in rows of 512

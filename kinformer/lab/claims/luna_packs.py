@@ -22,6 +22,7 @@ from kinformer.nn.projections.qkv import QKV
 
 KINDS, SIZE, ROWS, WIDTH = 8, 32, 32, 32  # kinds of elements, elements per set, sets per batch, model width
 PACKS, STEPS, LENGTHS = (1, 4, 16), 300, (512, 1024, 2048, 4096)
+MINUTES = 0.5  # of a default run with three seeds
 SAYS = "Luna's multiplications grow in proportion to the row, and its accuracy on sets grows with the number of packs"
 SOURCE = "Ma et al., 2021, arXiv:2106.01540, abstract and section 4 (accuracy by the length of P)"
 

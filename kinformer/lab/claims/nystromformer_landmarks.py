@@ -29,6 +29,7 @@ from kinformer.nn.mechanisms.nystrom import Nystrom
 LANDMARKS, USUAL, ITERATIONS = (4, 8, 16, 32, 64), 32, (0, 2, 4, 6, 8, 10)
 LONG = (1024, 2048, 4096)  # tokens of the rows for counting cost
 TASK, STEPS, BATCH, ROWS = Sorting(length=48, symbols=12), 400, 8, 16
+MINUTES = 2.5  # of a default run with three seeds
 SIX, INVERTED = ITERATIONS.index(6), 0.1  # largest |A Z A - A| / |A|, which is 0 for the exact inverse
 SIZES: dict[str, Any] = {"d": 64, "depth": 2, "heads": 4, "length": 128}
 SAYS = (

@@ -14,6 +14,7 @@ from kinformer.members.longformer import longformer
 from kinformer.members.poolingformer import poolingformer
 
 LENGTH, NEAR, STEPS = 64, 3, 250  # symbols per row, tokens that a window reads on either side, training steps
+MINUTES = 1.5  # of a default run with three seeds
 SIZES: dict[str, Any] = {"d": 32, "depth": 2, "heads": 2}
 SAYS = (
     "a model with pooled keys in a wider window finds a needle there, and a model with only the narrow window does not"

@@ -20,6 +20,7 @@ from kinformer.members.gpt import gpt
 
 SIZES: dict[str, Any] = {"d": 64, "depth": 2, "heads": 4}
 STEPS, RATE, ROWS, LENGTH = 60, 3e-3, 8, 64
+MINUTES = 0.5  # of a default run with three seeds
 SHIFT, EQUAL, DIFFERS = 1000, 1e-4, 0.1  # positions; differences of logits
 POSITIONS = ("rotary", "sinusoidal")
 HEAD_DIM, FARTHEST = 128, 256  # of the curve of the paper's bound

@@ -17,6 +17,7 @@ from kinformer.members.support.sparse_transformer_factors import Sets, Use
 
 LENGTH, LENGTHS = 256, (256, 1024, 4096)
 STEPS, TEXT = 60, "text=stdlib"
+MINUTES = 1.5  # of a default run with three seeds
 SAYS = "p sets of keys reach every earlier token in p steps, and two of them cost L^1.5"
 SOURCE = "Child et al., 2019, arXiv:1904.10509, sections 4.2 and 4.3"
 FORMS: tuple[Sets, ...] = ("strided", "fixed")

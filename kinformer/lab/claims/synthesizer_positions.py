@@ -18,6 +18,7 @@ from kinformer.nn.scores.random_synthesizer import RandomSynthesizer
 
 PAIRS, KEYS, VALUES = 8, 16, 8
 STEPS, ROWS, RATE, TRIED = 200, 48, 1e-2, 256
+MINUTES = 1.5  # of a default run with three seeds
 LEARNT, FAILED = 0.95, 0.5  # guessing gives 1/8; always giving a row's most frequent value gives less than 1/2
 SAYS = "a random synthesizer learns to answer by position and fails to recall by content, which dot products learn"
 SOURCE = "Tay et al., 2020, arXiv:2005.00743, abstract and section 4: what random synthesizers learn, and what products"

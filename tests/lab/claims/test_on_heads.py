@@ -22,7 +22,7 @@ def counted(model: lazyformer_time.LazyModel, tokens: Tensor) -> float:
 
 def on_heads(monkeypatch: pytest.MonkeyPatch) -> dict[str, Claim]:
     """These claims, without their trainings."""
-    losses = collaborative_width.ConversionLoss([0.5, 0.3, 0.1, 0.0], [4.0, 3.1, 3.0, 3.0], 3.0, 4.0)
+    losses = collaborative_width.ConversionLoss([0.5, 0.3, 0.1, 0.0], [4.0, 3.1, 3.0, 3.0], 3.0, 4.0, 3.4)
     monkeypatch.setattr(collaborative_width, "read_text", lambda where: TextData("none", *torch.zeros(3, 1024)))
     monkeypatch.setattr(collaborative_width, "train_gpt", lambda *_: None)
     monkeypatch.setattr(collaborative_width, "conversion_loss", lambda *_: losses)
@@ -54,15 +54,24 @@ def test_a_translation_is_its_source_in_reverse_each_word_by_another(monkeypatch
     assert 2 < hard_coded_translation.bits("hard-coded self- and cross-attention", 0, 1) < 5
 
 
+def test_half_of_the_columns_is_compared_with_half_of_each_head_s_features(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model whose heads need few features loses little in both cases, so the conversion proves nothing."""
+    assert on_heads(monkeypatch)["collaborative_width"].verdict == "holds"
+    needless = collaborative_width.ConversionLoss([0.5, 0.3, 0.1, 0.0], [4.0, 3.1, 3.02, 3.0], 3.0, 4.0, 3.03)
+    monkeypatch.setattr(collaborative_width, "conversion_loss", lambda *_: needless)
+    assert collaborative_width.claim((0, 1)).verdict == "does not hold"
+
+
 @torch.no_grad()
 def test_all_columns_lose_nothing_and_fewer_lose_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collaborative_width, "SIZES", {"heads": 2})
     model, rows = gpt(d=8, depth=1, heads=2, length=12).eval(), torch.randint(256, (2, 12))
     for weight in model.body.layers[0].layers[0].projection.parameters():
         weight.mul_(3)
     result = collaborative_width.conversion_loss(model, rows, (2, 4, 8))
     assert result.logits[0] > result.logits[1] > 0.01 and result.logits[2] < collaborative_width.EXACT
     assert result.bits[2] == pytest.approx(result.before, rel=1e-5) and result.bits[0] != result.before
-    assert result.even != result.before
+    assert result.even != result.before and result.halved not in (result.even, result.before)
     observed: list[Any] = []
     attention = next(part for part in model.modules() if isinstance(part, Attention))
     attention.register_forward_pre_hook(lambda _, inputs: observed.append(inputs[0]))
