@@ -8,7 +8,7 @@ from pytest import MonkeyPatch
 
 from kinformer.core.discover import modules
 from kinformer.core.patterns.causal import Causal
-from kinformer.lab.claims import alibi_longer_rows, shaw_longer_words, transformer_xl_evaluation
+from kinformer.lab.claims import alibi_longer_rows, da_transformer_ranges, shaw_longer_words, transformer_xl_evaluation
 from kinformer.lab.claims.support.verdict import Claim
 from kinformer.lab.data.support.split_tokens import SplitTokens
 from kinformer.lab.data.text import TextData
@@ -16,6 +16,7 @@ from kinformer.members.gpt import gpt
 from kinformer.members.transformer_xl import transformer_xl
 from kinformer.models.lm import LM
 from kinformer.nn.attention import Attention
+from tests.lab.claims.test_da_transformer_ranges import SEPARATE
 
 
 def random_text(count: int = 1200) -> TextData:
@@ -37,6 +38,7 @@ def positions_and_memory(monkeypatch: MonkeyPatch) -> dict[str, Claim]:
     monkeypatch.setattr(alibi_longer_rows, "read_text", lambda where: random_text())
     monkeypatch.setattr(alibi_longer_rows, "perplexities", measured_perplexities)
     monkeypatch.setattr(shaw_longer_words, "accuracies", measured_accuracies)
+    monkeypatch.setattr(da_transformer_ranges, "train_and_measure", lambda *_: SEPARATE)
     quick_evaluation(monkeypatch)
     return {name: modules("claims")[name].claim((0, 1)) for name in NAMES}
 
@@ -63,7 +65,7 @@ def untrained(seed: int, steps: int) -> LM:
     return model
 
 
-NAMES = ("alibi_longer_rows", "shaw_longer_words", "transformer_xl_evaluation")
+NAMES = ("alibi_longer_rows", "da_transformer_ranges", "shaw_longer_words", "transformer_xl_evaluation")
 
 
 def test_claims_hold_of_measurements_that_agree_with_them(monkeypatch: MonkeyPatch) -> None:
