@@ -135,6 +135,9 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     compression it is 1/4, within 0.05. The earliest token that changes the logits at the first place of a segment is
     exactly 80 tokens before it.
 
+    The trained models recall up to the range of one layer, about n_m + c n_cm = 40 tokens. Tokens between 40 and 80
+    change the logits, but no answer: nothing in this task rewards a layer for passing them on.
+
     The paper has no such test. It measures perplexity on books, with 36 layers.
 
     seeds: seeds of the weights and of the rows.
