@@ -60,6 +60,7 @@ from kinformer.nn.mechanisms.probsparse import ProbSparse
 from kinformer.nn.patterns.band import Band
 from kinformer.pages.plots import draw_plot
 from tests.lab.claims.test_depth_and_heads import depth_and_heads
+from tests.lab.claims.test_memories_and_lengths import memories_and_lengths
 from tests.lab.claims.test_on_heads import on_heads
 from tests.lab.claims.test_positions_and_memory import positions_and_memory
 from tests.lab.claims.test_steps_and_positions import steps_and_positions
@@ -360,6 +361,7 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
     monkeypatch.setattr(synthesizer_positions, "train_reader", unread)
     result = {
         **depth_and_heads(monkeypatch),
+        **memories_and_lengths(monkeypatch),
         **on_heads(monkeypatch),
         **positions_and_memory(monkeypatch),
         **steps_and_positions(),
