@@ -130,8 +130,6 @@ def describe_program(
         kinformer show llama
         kinformer train llama --data text=stdlib --minutes 3 --out runs/llama
         kinformer generate runs/llama --prompt "def main("
-
-    \b
     `kinformer COMMAND --help` explains a command; --version prints the version.
     """
 

@@ -122,6 +122,7 @@ class Context:
     decoding: the count of the tokens that `generate` writes; None if no output is decoded.
     is_clean: a promise of finite numbers at padding of x and of `source`. The outermost layer writes zeros there and
         sets `is_clean` for the layers inside.
+    gathered: True if tokens of several rows stand in one row of `pos`, so that positions may repeat.
 
     Errors: ValueError if positions are not integers (pass a mask to `Context.of_sequence(x, mask)` instead).
     """
@@ -141,6 +142,7 @@ class Context:
     remember: bool = False
     decoding: Decoding | None = None
     is_clean: bool = False
+    gathered: bool = False
 
     def __post_init__(self) -> None:
         for pos in (self.pos, self.source_pos):
@@ -149,7 +151,7 @@ class Context:
                 raise ValueError(
                     f"positions must be integers [B, T], got {actual}; make them with Context.of_sequence(x, mask)"
                 )
-            if pos is not None:
+            if pos is not None and not self.gathered:
                 refuse_mask(pos)
 
     @classmethod

@@ -64,7 +64,9 @@ def task_table(results: TaskResults, rows: Sequence[Standing]) -> list[list[str]
 
 
 def fronts(results: TaskResults) -> list[Plot]:
-    """Return the scores of a task against state, time, memory and parameters, with the Pareto front of each.
+    """Return the scores of a task against four costs, with the Pareto front of each.
+
+    The costs are decoding state, time, memory and parameters.
 
     Members that trained for equal minutes are left out, because they read fewer tokens.
 

@@ -51,7 +51,7 @@ WHOLE = {
     "score",
     "look",
 }
-BEGUN = {"compare", "claim", "check", "calibrate", "knn-lm", "tour", "atlas"}
+BEGUN = {"compare", "claim", "check", "calibrate", "knn-lm", "tour", "atlas", "arena"}
 SEARCHES = ("kinformer.lab.claims.bigbird_paths.paths", "kinformer.cli.support.comparison.match_parameters")
 OTHERS = re.compile(
     r"pip install |make \w+ |torchrun --nproc-per-node 2 -m kinformer train "

@@ -9,7 +9,7 @@ from kinformer.core.layer import Context
 from kinformer.members.universal_transformer import universal_transformer
 from kinformer.models.lm import LM
 from kinformer.models.seq2seq import Seq2Seq
-from kinformer.nn.depth.act import add_weighted, interpolate_answer
+from kinformer.nn.depth.act import Halting, add_weighted, interpolate_answer
 from kinformer.nn.depth.universal import Universal
 from kinformer.nn.positions.timing import Timing
 
@@ -157,3 +157,15 @@ def test_it_is_judged_by_its_steps_too(form: str) -> None:
         varied += len(steps_taken[0][real].unique()) > 1
     assert varied
     assert "steps" not in universal_transformer(**sizes, halting="fixed").eval().judge(batch).totals
+
+
+def test_tokens_at_the_first_positions_of_many_rows_may_go_on_alone() -> None:
+    torch.manual_seed(0)
+    model = universal_transformer(d=16, depth=4, heads=2, vocab=11, form="encoder_decoder").eval()
+    for unit in (part.unit for part in model.modules() if isinstance(part, Halting)):
+        torch.nn.init.normal_(unit.weight, std=2.0)  # so that some tokens halt before others
+    source, target = torch.randint(0, 11, (64, 2)), torch.randint(0, 11, (64, 2))
+    with torch.no_grad():
+        together = model.logits(target, source=source).y
+        alone = torch.cat([model.logits(target[n : n + 1], source=source[n : n + 1]).y for n in range(64)])
+    assert torch.allclose(together, alone, atol=1e-5)

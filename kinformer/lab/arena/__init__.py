@@ -1,4 +1,4 @@
-"""The arena: members trained on the same tasks by the same loop, with tuned learning rates and several seeds.
+"""The arena: members trained on the same tasks by one loop, with tuned rates and several seeds.
 
 `kinformer arena` runs it. Begin with `arena_task.py` (the tasks and their budgets) and `entrant.py` (which members take
 part, and with which sizes). `schedule.py` decides the next training from the results so far, `run_arena.py` runs it,

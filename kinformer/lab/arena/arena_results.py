@@ -38,8 +38,8 @@ class ArenaRun:
     member: name of the member.
     rate: highest learning rate.
     seed: seed of the weights and batches; seed 0 only tunes the rate.
-    steps: training steps, fewer than those of the task for a member that gets equal minutes in place of equal tokens.
-    valid: score on validation data at the end, by which the rate is chosen; None if a loss was not finite.
+    steps: training steps. A member that trains for equal minutes in place of equal tokens has fewer than the task.
+    valid: score on validation data at the end, which decides the rate; None if a loss was not finite.
     test: score on test data at the end; None if a loss was not finite.
     curve: pairs of a step and the score on validation data.
     seconds: training time. Other load of the machine is in it, so compare `EntrantFacts.time_ratio` instead.
@@ -68,7 +68,7 @@ class TaskResults:
 
     task: the task.
     data: name and fingerprint of the data.
-    levels: reference scores, such as that of guessing or of gzip.
+    levels: reference scores by name, such as the score of guessing.
     facts: sizes and costs of each entrant by name.
     runs: the trainings.
     """

@@ -15,7 +15,7 @@ SAMPLE = 32_768  # bytes of a text that a measurement reads
 
 @dataclass(frozen=True)
 class ArenaTask:
-    """A task of the arena: data, a budget in steps, and the score from which on it compares members.
+    """A task of the arena: data, a budget in steps, and the score that gpt must reach.
 
     A task compares members only if a plain GPT of the same size learns it within the budget. Otherwise all scores
     measure the budget. So each task begins with gpt, and the other members follow if gpt passes with every seed.
@@ -51,7 +51,7 @@ class ArenaTask:
         """Return whether gpt has learned the task: an accuracy of 90%, or fewer bits per byte than gzip -9.
 
         score: the score of gpt on test data.
-        levels: reference scores of the data, such as that of gzip.
+        levels: reference scores of the data by name, such as "gzip -9".
         """
         return score < levels["gzip -9"] if self.is_text else score >= SOLVED
 

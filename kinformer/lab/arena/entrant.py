@@ -1,5 +1,6 @@
 """Entrants: the members that take part in the arena, and their sizes."""
 
+from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.keyword_conditions import has_effect
 from kinformer.core.keywords import signature
 from kinformer.lab.compare.parameters import match_parameters
@@ -52,8 +53,7 @@ def rate_kind(name: str) -> str:
         if name == kind or name in names:
             return kind
     raise UserError(
-        f"{name} takes no part in the arena, which compares members that generate text. Choose from "
-        f"{', '.join(entrants())}"
+        f"{name} takes no part in the arena{suggest_names(name, entrants(), '; it compares members that generate text')}"
     )
 
 
@@ -63,7 +63,7 @@ def entrants() -> list[str]:
 
 
 def entrant(name: str, rows: int) -> MemberChoice:
-    """Return a member with the sizes of the arena: about as many parameters as gpt, and windows below a row.
+    """Return a member with about as many parameters as gpt, and with windows shorter than a row.
 
     name: name of the member.
     rows: tokens of a row.

@@ -76,7 +76,7 @@ def row_length(task: ArenaTask, data: Data) -> int:
 def run_task(
     task: ArenaTask, data: Data, members: Sequence[str], folder: Path, on_progress: ArenaProgress
 ) -> TaskResults:
-    """Train all members on a task that have no result yet, and write the file of the task after each training.
+    """Train the members that have no result of a task yet, and write its file after each training.
 
     The results of all files of the folder count, so the same call goes on after an interruption. A task that gpt does
     not learn ends after gpt.

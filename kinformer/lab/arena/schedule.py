@@ -79,7 +79,7 @@ def best_rate(results: TaskResults, kind: str) -> float | None:
 
 
 def equal_minutes(results: TaskResults, member: str) -> bool:
-    """Return whether a member trains for gpt's minutes, because a step takes over five times as long as gpt's.
+    """Return whether a member trains for gpt's minutes: its step takes over five times as long.
 
     results: the results of the task, with the facts of the member.
     member: name of the member.
@@ -88,7 +88,7 @@ def equal_minutes(results: TaskResults, member: str) -> bool:
 
 
 def steps_of(results: TaskResults, member: str) -> int:
-    """Return the training steps of a member: those of the task, or as many as take gpt's time.
+    """Return the training steps of a member: the steps of the task, or as many as take gpt's time.
 
     results: the results of the task, with the facts of the member.
     member: name of the member.

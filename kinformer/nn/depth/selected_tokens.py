@@ -195,6 +195,7 @@ def read_tokens(
     """
     flat = ctx.replace(
         pos=tokens.pos,
+        gathered=True,
         run=False,
         only=None,
         also=None,

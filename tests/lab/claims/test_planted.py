@@ -79,15 +79,10 @@ from tests.lab.claims.test_depth_and_heads import depth_and_heads
 from tests.lab.claims.test_on_heads import counted
 
 ELSEWHERE = {  # whose faults are planted in other files of this folder
-<<<<<<< HEAD
     *("spalm_names", "linear_transformer_steps", "multi_query_cache", "reformer_memory", "rope_shift"),
-    *("alibi_longer_rows", "transformer_xl_evaluation", "shaw_longer_words"),
-    *("da_transformer_ranges",),
-=======
+    *("alibi_longer_rows", "transformer_xl_evaluation", "shaw_longer_words", "da_transformer_ranges"),
     *("adaptive_span_layers", "compressive_attention", "compressive_functions", "compressive_recall"),
     *("memorizing_repeats", "memorizing_stages", "universal_lengths"),
-    *("spalm_names", "linear_transformer_steps", "multi_query_cache", "reformer_memory", "rope_shift"),
->>>>>>> claimsB
 }
 Plant = Callable[[MonkeyPatch], None]
 
