@@ -79,7 +79,8 @@ from tests.lab.claims.test_depth_and_heads import depth_and_heads
 from tests.lab.claims.test_on_heads import counted
 
 ELSEWHERE = {  # whose faults are planted in other files of this folder
-    *("spalm_names", "linear_transformer_steps", "multi_query_cache", "reformer_memory", "rope_shift")
+    *("spalm_names", "linear_transformer_steps", "multi_query_cache", "reformer_memory", "rope_shift"),
+    *("rfa_steps",),
 }
 Plant = Callable[[MonkeyPatch], None]
 
