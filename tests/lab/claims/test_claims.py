@@ -61,6 +61,7 @@ from kinformer.nn.patterns.band import Band
 from kinformer.pages.plots import draw_plot
 from tests.lab.claims.test_depth_and_heads import depth_and_heads
 from tests.lab.claims.test_on_heads import on_heads
+from tests.lab.claims.test_reformer import hashing_and_sharing
 from tests.lab.claims.test_rfa import random_features
 from tests.lab.claims.test_steps_and_positions import steps_and_positions
 
@@ -361,6 +362,7 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
     result = {
         **depth_and_heads(monkeypatch),
         **on_heads(monkeypatch),
+        **hashing_and_sharing(monkeypatch),
         **random_features(monkeypatch),
         **steps_and_positions(),
         "agent_memory": agent_memory.claim((0, 1)),

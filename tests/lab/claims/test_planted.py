@@ -80,7 +80,7 @@ from tests.lab.claims.test_on_heads import counted
 
 ELSEWHERE = {  # whose faults are planted in other files of this folder
     *("spalm_names", "linear_transformer_steps", "multi_query_cache", "reformer_memory", "rope_shift"),
-    *("rfa_steps",),
+    *("reformer_rounds", "reformer_shared_qk", "rfa_steps"),
 }
 Plant = Callable[[MonkeyPatch], None]
 
