@@ -52,9 +52,8 @@ def rate_kind(name: str) -> str:
     for kind, names in KINDS.items():
         if name == kind or name in names:
             return kind
-    raise UserError(
-        f"{name} takes no part in the arena{suggest_names(name, entrants(), '; it compares members that generate text')}"
-    )
+    nearest = suggest_names(name, entrants(), "; it compares members that generate text")
+    raise UserError(f"{name} takes no part in the arena{nearest}")
 
 
 def entrants() -> list[str]:

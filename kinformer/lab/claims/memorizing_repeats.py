@@ -41,8 +41,8 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
 
     The paper has natural text and code, contexts of 512 to 2,048 tokens, and a memory in the 9th of 12 layers. Here the
     memory is in the lower of two layers.
-    Without memory a model here learns nothing about distant repeats, so fine-tuning has to begin anew. The paper's model
-    without memory knows its language.
+    Without memory a model here learns nothing about distant repeats, so fine-tuning has to begin anew. The paper's
+    model without memory knows its language.
 
     seeds: seeds of the weights and of the trainings.
     steps: number of training steps before fine-tuning.

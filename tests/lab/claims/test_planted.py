@@ -83,6 +83,7 @@ ELSEWHERE = {  # whose faults are planted in other files of this folder
     *("alibi_longer_rows", "transformer_xl_evaluation", "shaw_longer_words", "da_transformer_ranges"),
     *("adaptive_span_layers", "compressive_attention", "compressive_functions", "compressive_recall"),
     *("memorizing_repeats", "memorizing_stages", "universal_lengths"),
+    *("reformer_rounds", "reformer_shared_qk", "rfa_steps"),
 }
 Plant = Callable[[MonkeyPatch], None]
 
