@@ -9,6 +9,7 @@ from kinformer.core.layer import Context
 from kinformer.members.universal_transformer import universal_transformer
 from kinformer.models.lm import LM
 from kinformer.models.seq2seq import Seq2Seq
+from kinformer.nn.depth import selected_tokens
 from kinformer.nn.depth.act import Halting, add_weighted, interpolate_answer
 from kinformer.nn.depth.universal import Universal
 from kinformer.nn.positions.timing import Timing
@@ -159,7 +160,8 @@ def test_it_is_judged_by_its_steps_too(form: str) -> None:
     assert "steps" not in universal_transformer(**sizes, halting="fixed").eval().judge(batch).totals
 
 
-def test_tokens_at_the_first_positions_of_many_rows_may_go_on_alone() -> None:
+def test_tokens_at_the_first_positions_of_many_rows_may_go_on_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selected_tokens, "GATHERING", -(10**9))  # the tokens that go on are always gathered
     torch.manual_seed(0)
     model = universal_transformer(d=16, depth=4, heads=2, vocab=11, form="encoder_decoder").eval()
     for unit in (part.unit for part in model.modules() if isinstance(part, Halting)):

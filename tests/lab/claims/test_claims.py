@@ -62,12 +62,9 @@ from kinformer.pages.plots import draw_plot
 from tests.lab.claims.test_depth_and_heads import depth_and_heads
 from tests.lab.claims.test_memories_and_lengths import memories_and_lengths
 from tests.lab.claims.test_on_heads import on_heads
-<<<<<<< HEAD
 from tests.lab.claims.test_positions_and_memory import positions_and_memory
-=======
 from tests.lab.claims.test_reformer import hashing_and_sharing
 from tests.lab.claims.test_rfa import random_features
->>>>>>> claimsC
 from tests.lab.claims.test_steps_and_positions import steps_and_positions
 
 SPREAD = (0.9, 1.0, 1.1)  # a mean of 1, twice its standard error is 0.115
@@ -368,12 +365,9 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
         **depth_and_heads(monkeypatch),
         **memories_and_lengths(monkeypatch),
         **on_heads(monkeypatch),
-<<<<<<< HEAD
         **positions_and_memory(monkeypatch),
-=======
         **hashing_and_sharing(monkeypatch),
         **random_features(monkeypatch),
->>>>>>> claimsC
         **steps_and_positions(),
         "agent_memory": agent_memory.claim((0, 1)),
         "average_attention_steps": average_attention_steps.claim((0, 1), lengths=(4, 16)),
