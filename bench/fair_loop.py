@@ -308,7 +308,9 @@ def write(path: Path, scores: Sequence[Score], data: Data, task: ArenaTask) -> N
     record = {"task": asdict(task), "data": data.fingerprint[:16], "versions": versions()}
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_suffix(f".{os.getpid()}")
-    beside.write_text(json.dumps({**record, "scores": [score._asdict() for score in sorted(scores)]}, indent=1) + "\n")
+    beside.write_text(
+        json.dumps({**record, "scores": [score._asdict() for score in sorted(set(scores))]}, indent=1) + "\n"
+    )
     beside.replace(path)
 
 
