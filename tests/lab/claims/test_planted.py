@@ -84,6 +84,7 @@ ELSEWHERE = {  # whose faults are planted in other files of this folder
     *("adaptive_span_layers", "compressive_attention", "compressive_functions", "compressive_recall"),
     *("memorizing_repeats", "memorizing_stages", "universal_lengths"),
     *("reformer_rounds", "reformer_shared_qk", "rfa_steps"),
+    "transformer_xl_memory",
 }
 Plant = Callable[[MonkeyPatch], None]
 

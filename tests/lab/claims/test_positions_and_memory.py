@@ -8,8 +8,15 @@ from pytest import MonkeyPatch
 
 from kinformer.core.discover import modules
 from kinformer.core.patterns.causal import Causal
-from kinformer.lab.claims import alibi_longer_rows, da_transformer_ranges, shaw_longer_words, transformer_xl_evaluation
+from kinformer.lab.claims import (
+    alibi_longer_rows,
+    da_transformer_ranges,
+    shaw_longer_words,
+    transformer_xl_evaluation,
+    transformer_xl_memory,
+)
 from kinformer.lab.claims.support.verdict import Claim
+from kinformer.lab.claims.transformer_xl_memory import TextBits
 from kinformer.lab.data.support.split_tokens import SplitTokens
 from kinformer.lab.data.text import TextData
 from kinformer.members.gpt import gpt
@@ -38,6 +45,10 @@ def positions_and_memory(monkeypatch: MonkeyPatch) -> dict[str, Claim]:
     monkeypatch.setattr(alibi_longer_rows, "read_text", lambda where: random_text())
     monkeypatch.setattr(alibi_longer_rows, "perplexities", measured_perplexities)
     monkeypatch.setattr(shaw_longer_words, "accuracies", measured_accuracies)
+    monkeypatch.setattr(transformer_xl_memory, "read_text", lambda where: random_text())
+    monkeypatch.setattr(
+        transformer_xl_memory, "measure_bits", lambda memory, *_: TextBits(2.9 if memory else 3.0, 3.0, 100)
+    )
     monkeypatch.setattr(da_transformer_ranges, "train_and_measure", lambda *_: SEPARATE)
     quick_evaluation(monkeypatch)
     return {name: modules("claims")[name].claim((0, 1)) for name in NAMES}
@@ -65,7 +76,13 @@ def untrained(seed: int, steps: int) -> LM:
     return model
 
 
-NAMES = ("alibi_longer_rows", "da_transformer_ranges", "shaw_longer_words", "transformer_xl_evaluation")
+NAMES = (
+    "alibi_longer_rows",
+    "da_transformer_ranges",
+    "shaw_longer_words",
+    "transformer_xl_evaluation",
+    "transformer_xl_memory",
+)
 
 
 def test_claims_hold_of_measurements_that_agree_with_them(monkeypatch: MonkeyPatch) -> None:
@@ -186,3 +203,14 @@ def test_accuracies_are_measured_for_each_length_of_words(monkeypatch: MonkeyPat
 def test_shaw_does_not_hold_of_sinusoids_in_its_place(monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setitem(shaw_longer_words.MODELS, "relative", shaw_longer_words.MODELS["sinusoidal"])
     assert shaw_longer_words.claim((0, 1), steps=20).verdict == "does not hold"
+
+
+def test_a_memory_that_is_ignored_saves_no_bits(monkeypatch: MonkeyPatch) -> None:
+    monkeypatch.setattr(transformer_xl_memory, "read_text", lambda where: random_text())
+    monkeypatch.setattr(transformer_xl_memory, "SIZES", {"d": 8, "depth": 1, "heads": 2, "segment": 16})
+    monkeypatch.setattr(transformer_xl_memory, "JUDGED", 200)
+    own, other = (transformer_xl_memory.measure_bits(memory, 0, 1, random_text()) for memory in (64, 0))
+    assert own.parameters == other.parameters and own.segments != other.segments
+    assert own.windows == pytest.approx(other.windows, abs=1e-3)  # a window of one segment has no memory
+    monkeypatch.setattr(transformer_xl_memory, "MEMORIES", {"with memory": 0, "without memory": 0})
+    assert transformer_xl_memory.claim((0, 1), steps=1).verdict == "does not hold"
