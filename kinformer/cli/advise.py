@@ -58,8 +58,8 @@ def advise(
     members with the fewest operations, the smallest decoding state and the least memory follow, if their bits per byte
     are at most 10% above gpt's. Members without a ranked score are not recommended.
 
-    No recommended member is dominated. A member dominates another if it costs no more in all three respects and
-    has no score that is worse beyond the seeds. It must also be better in one respect. Two scores differ beyond the seeds if
+    No recommended member is dominated. A member dominates another if it costs no more in all three respects and has no
+    score that is worse beyond the seeds. It must also be better in one respect. Two scores differ beyond the seeds if
     their 95% intervals do not overlap. If no quality is known, as for mask and classify, the baseline (gpt, bert or
     bert_classifier) comes first, and members with the lowest costs follow.
     """

@@ -344,7 +344,8 @@ def test_little_memory_takes_a_smaller_batch_before_a_member_of_unknown_quality(
     advised = advice(capsys, *words)
     assert advised["batch"] < 4 and chosen_names(advised) == ["gpt"]
     assert any(
-        note.startswith("Number: 1 of 3 members, because of the members that fit, 1 have") for note in advised["notes"]
+        note.startswith("Number: 1 of 3 members, because 1 members that fit have a ranked score")
+        for note in advised["notes"]
     )
     plant(novel={"gpt": (9.0, 9.0, 9.0)})
     assert chosen_names(advice(capsys, *words))[0] == "gpt"  # nothing is known, and the baseline comes first

@@ -53,8 +53,8 @@ def _why_fewer(fits: Sequence[Fit], tasks: Sequence[ArenaScores], baseline: str)
     if text is None or not measured:
         return "the same member has the lowest of several costs, and no quality of the others is known"
     return (
-        f"of the members that fit, {len(ranked)} have a ranked score on {text.name}, {len(measured)} are not dominated, "
-        f"and {len(near)} have at most {TOLERANCE:.0%} more bits per byte than {baseline}"
+        f"{len(ranked)} members that fit have a ranked score on {text.name}, {len(measured)} of them are not "
+        f"dominated, and {len(near)} have at most {TOLERANCE:.0%} more bits per byte than {baseline}"
     )
 
 
