@@ -3,8 +3,7 @@
     python bench/members.py --out kinformer/lab/advise/members.json
 
 `kinformer advise` reads the table. All of it is counted by `kinformer.lab.cost`, so it is the same on every machine;
-nothing is timed. Beside it stand what `bench/crossover.py` has timed of steps of one block, and what comparisons have
-found of quality (`--compared FOLDER --called "WHAT IT IS"`, of the folder of a `kinformer compare`).
+nothing is timed. Beside it stand the times of steps of one block, from `bench/crossover.py`.
 """
 
 import argparse
@@ -64,19 +63,6 @@ def timed() -> dict[str, Any]:
     return {"on": ON, "beside": alone}
 
 
-def quality(folder: Path, called: str) -> dict[str, Any]:
-    """What a comparison has found, each member's mean and interval over seeds."""
-    results = json.loads((folder / "results.json").read_text())
-    settings, first = results["settings"], results["members"][0]
-    metric = next(name for name in first if name.startswith(("bits_per", "accuracy")))
-    members = {
-        row["member"]: {"written": row["name"], "mean": row[metric], "interval": row["interval"]}
-        for row in results["members"]
-    }
-    conditions = {name: settings[name] for name in ("seeds", "steps", "batch", "length", "measured")}
-    return {"data": called, "metric": metric.replace("_", " "), **conditions, "members": members}
-
-
 def write(table: dict[str, Any], path: Path) -> None:
     path.write_text(json.dumps({**table, "members": dict(sorted(table["members"].items()))}, indent=1) + "\n")
 
@@ -85,18 +71,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--only", nargs="*", help="these members alone; the others and the commit stay")
-    parser.add_argument("--compared", type=Path, help="the folder of a comparison, whose quality is put in")
-    parser.add_argument("--called", help="its data, as it is called in public")
     options = parser.parse_args()
-    table = json.loads(options.out.read_text()) if options.out.is_file() else {"quality": []}
+    table = json.loads(options.out.read_text()) if options.out.is_file() else {}
     if options.only is None:
         rows = {str(length): count for length, count in ROWS.items()}
         table["on"] = {"torch": torch.__version__, "commit": commit(), "dtype": "float32", "rows": rows}
     costs = table.setdefault("members", {})
     table["timed"] = timed()
-    if options.compared is not None:
-        new = quality(options.compared, options.called)
-        table["quality"] = [comparison for comparison in table["quality"] if comparison["data"] != new["data"]] + [new]
     for name in members() if options.only is None else options.only:
         costs[name] = {"reads": model_of(at_length(name, min(ROWS))).reads, **of_member(name)}
         print(name, costs[name], flush=True)

@@ -7,6 +7,7 @@ import typer
 
 from kinformer.cli import options
 from kinformer.cli.errors import print_warnings
+from kinformer.cli.support import option_checks
 from kinformer.lab.errors import from_user
 
 AdviceTask = Literal["lm", "mask", "classify"]
@@ -21,7 +22,13 @@ def advise(
             "label)."
         ),
     ],
-    data: options.Data,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            callback=option_checks.data,
+            help="Data as KIND=PLACE, as for `kinformer train`; default: no data is read, and tokens are bytes.",
+        ),
+    ] = None,
     length: options.RowLength = options.LENGTH,
     memory: Annotated[
         str | None,
@@ -32,24 +39,29 @@ def advise(
     device: options.Device = None,
     as_json: options.Json = False,
 ) -> None:
-    """Recommend members (named models) for a task and a memory limit.
+    """Recommend up to three members (named models) for a task, a row length and a memory limit.
 
     \b
     Examples:
-        # Members that can train on rows of 4,096 tokens within 8 GB
+        # Members that learn best or cost least on rows of 8,192 tokens
+        kinformer advise --task lm --length 8192
+        # Members that can train on rows of 4,096 tokens of a text within 8 GB
         kinformer advise --task lm --length 4096 --memory 8GB --data text=PATH
-        # Members that fill in masked tokens, within the free memory
-        kinformer advise --task mask --length 512 --data text=stdlib
 
-    The table lists the members that fit into --memory at their default sizes, the one with the fewest multiplications
-    first. Notes below the table say what is not known, such as a quality or a speed that was never measured. Rows
-    longer than any that were measured are noted too. Commands to try the members follow. This command trains nothing.
+    Each line on stdout is a command that trains a recommended member. Everything else is printed on stderr: a table of
+    the members that fit into --memory at their default sizes, the reasons, and notes on facts that are not known. This
+    command trains nothing.
 
-    Memory and multiplications come from a table of the library, which holds the results of `kinformer cost` at two row
-    lengths. Values at other lengths are interpolated or extrapolated. The order ignores quality, because little is
-    known about which member learns best. The first printed command finds out on your data. It compares the baseline
-    (gpt, bert or bert_classifier), the members with the best measured quality and speed, and the member with the fewest
-    multiplications.
+    Memory, operations and decoding states come from tables of the library, which hold the results of `kinformer cost`
+    at a few row lengths. Values at other lengths are interpolated or extrapolated. The quality comes from `kinformer
+    arena`, which has trained the members that generate text. The first member has the best mean bits per byte. The
+    members with the fewest operations, the smallest decoding state and the least memory follow, if their bits per byte
+    are at most 10% above gpt's. Members without a ranked score are not recommended.
+
+    No recommended member is dominated. A member dominates another if it costs no more in all three respects and has no
+    score that is worse beyond the seeds. It must also be better in one respect. Two scores differ beyond the seeds if
+    their 95% intervals do not overlap. If no quality is known, as for mask and classify, the baseline (gpt, bert or
+    bert_classifier) comes first, and members with the lowest costs follow.
     """
     # imported here, so that --help and early errors do not wait for torch or rich
     from kinformer.cli.support.console import plain_console
@@ -62,16 +74,20 @@ def advise(
         from kinformer.lab.advise.ranking import members_for, memory_bytes, rank_members
         from kinformer.lab.data.resolve import resolve
         from kinformer.lab.member_choice import parse_member
+        from kinformer.lab.train.settings import Settings
 
         where = parse_device(device)
         memory_budget = memory_bytes(memory, where)
         able = members_for(task)
-        with from_user(ValueError), print_warnings():
-            source = resolve(data)
-        refuse_kind(parse_member(able[0], ()), source)
-        job = prepare(source, 1, None, device=device, batch=batch, length=length, precision=precision)
+        dataset, settings = None, Settings(batch=batch, length=length, precision=precision)
+        if data is not None:
+            with from_user(ValueError), print_warnings():
+                source = resolve(data)
+            refuse_kind(parse_member(able[0], ()), source)
+            job = prepare(source, 1, None, device=device, batch=batch, length=length, precision=precision)
+            dataset, settings = job.data, job.settings
     with progress("estimating", len(able), "members") as on_progress:
-        advice = rank_members(task, able, job.data, job.settings, data, memory_budget, on_progress, device)
+        advice = rank_members(task, able, dataset, settings, data, memory_budget, on_progress, device)
     if as_json:
         print(json.dumps(advice.as_json(), indent=2))
     else:

@@ -1,4 +1,4 @@
-"""The table, notes and commands that `kinformer advise` prints."""
+"""The table, reasons, notes and commands that `kinformer advise` prints."""
 
 import re
 
@@ -6,48 +6,69 @@ from rich.table import Table
 
 from kinformer.cli.options import WIDTH
 from kinformer.cli.support.console import plain_console
-from kinformer.lab.advise.estimates import quality
-from kinformer.lab.advise.ranking import BASELINE, Advice, Fit
+from kinformer.lab.advise.arena_scores import BITS, ArenaScores
+from kinformer.lab.advise.fit import Fit
+from kinformer.lab.advise.ranking import BASELINE, Advice
+from kinformer.lab.advise.recommendation import Recommendation
 from kinformer.lab.byte_units import size
 from kinformer.pages.docstrings import doc
 
 
 def print_advice(advice: Advice) -> None:
-    """Print a table of the members that fit, then notes and the commands to try.
+    """Print a table, reasons and notes on stderr, and the commands on stdout.
 
-    advice: the ranked members (named models) for one task.
+    advice: the recommended members (named models) for one task.
     """
-    console = plain_console(width=None if plain_console().is_terminal else WIDTH)
+    console = plain_console(stderr=True, width=None if plain_console(stderr=True).is_terminal else WIDTH)
+    of_data = "" if advice.data is None else f" of {advice.data}"
     console.print(
-        f"task {advice.task}, rows of {advice.length:,} tokens of {advice.data.name}, batch size "
-        f"{advice.batch:,}, {size(advice.room)} of memory; members with the fewest multiplications come first"
+        f"task {advice.task}, rows of {advice.length:,} tokens{of_data}, batch size {advice.batch:,}, "
+        f"{size(advice.room)} of memory; recommended members first, then by operations"
     )
-    table = Table(box=None, pad_edge=False)
-    table.add_column("member", overflow="fold")
-    baseline = BASELINE[advice.task]
-    for heading in ("GFLOP per step", "memory", "parameters", "decoding state", f"speed / {baseline}", "bits per byte"):
-        table.add_column(heading, justify="right")
-    for fit in advice.fits:
-        estimate = fit.estimate
-        state = "none" if estimate.state_bytes is None else size(estimate.state_bytes)
-        measured_bits = ", ".join(f"{value['mean']:.2f}" for value in quality(fit.name).values()) or "not measured"
-        speed = "-" if fit.faster is None else f"{fit.faster[1]:.2f} at {fit.faster[0]:,} tokens"
-        flops, parameters = f"{advice.batch * estimate.row_flops / 1e9:,.3g}", f"{estimate.parameters:,}"
-        table.add_row(estimate.choice.text, flops, size(fit.process), parameters, state, speed, measured_bits)
-    console.print(table)
+    console.print(_table(advice))
     large = ", ".join(_name_with_size(fit, advice.room) for fit in advice.large)
     parts = {
         "Too large": [f"{large}."] if large else [],
         "Left out": [f"{name}: {why}" for name, why in advice.refused.items()],
-        "Start with": [f"{fit.name}, {why}. {_reason_to_choose(fit)}".rstrip() for fit, why in advice.tried],
-        "Not known": advice.unknown,
-        "Commands to try": advice.commands,
+        "Recommended": [_reasons(choice) for choice in advice.chosen],
+        "Notes": advice.notes,
+        "Compare them": [] if advice.comparison is None else [advice.comparison],
     }
     for title, lines in parts.items():
         if lines:
             console.print(f"\n{title}:", style="bold")
         for line in lines:
-            console.print(f"  {line}", soft_wrap=title == "Commands to try")
+            console.print(f"  {line}", soft_wrap=title == "Compare them")
+    if console.is_terminal:
+        console.print("\nTrain them:", style="bold")
+    for command in advice.commands:
+        print(command)
+
+
+def _table(advice: Advice) -> Table:
+    """Return the table of the members that fit."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("member", overflow="fold")
+    texts = [task for task in advice.tasks if task.metric == BITS]
+    headings = [f"{BITS} ({task.name})" for task in texts]
+    headings += ["GFLOP per step", "memory", "parameters", "decoding state", f"speed / {BASELINE[advice.task]}"]
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    for fit in advice.fits:
+        estimate = fit.estimate
+        state = "none" if estimate.state_bytes is None else size(estimate.state_bytes)
+        speed = "-" if fit.faster is None else f"{fit.faster[1]:.2f} at {fit.faster[0]:,} tokens"
+        flops, parameters = f"{advice.batch * estimate.row_flops / 1e9:,.3g}", f"{estimate.parameters:,}"
+        bits = [_score(fit, task) for task in texts]
+        table.add_row(estimate.choice.text, *bits, flops, size(fit.process), parameters, state, speed)
+    return table
+
+
+def _score(fit: Fit, task: ArenaScores) -> str:
+    score = task.members.get(fit.name)
+    if score is None:
+        return "not measured"
+    return score.text if score.not_compared is None else f"{score.text}, {score.not_compared}"
 
 
 def _name_with_size(fit: Fit, room: int) -> str:
@@ -57,8 +78,9 @@ def _name_with_size(fit: Fit, room: int) -> str:
     return f"{fit.estimate.choice.text} {size(fit.process)}{alone}"
 
 
-def _reason_to_choose(fit: Fit) -> str:
-    """The sentence of a member's docstring that says when to choose it; "" if it has none."""
-    docstring = doc(fit.estimate.choice.function)
+def _reasons(choice: Recommendation) -> str:
+    """The reason for a member, and the sentence of its docstring that says when to choose it if it has one."""
+    docstring = doc(choice.fit.estimate.choice.function)
     sentences = re.split(r"(?<=\.) ", " ".join([docstring.first, *docstring.prose]))
-    return next((sentence for sentence in sentences if sentence.startswith(("Choose it", "The baseline"))), "")
+    advised = next((sentence for sentence in sentences if sentence.startswith(("Choose it", "The baseline"))), "")
+    return f"{choice.fit.name}: {choice.reason} {advised}".rstrip()

@@ -134,14 +134,14 @@ def _check_keywords(ctx: typer.Context, name: str, texts: Iterable[str]) -> None
             parse_keywords(over, host_texts)
 
 
-def data(spec: str) -> str:
+def data(spec: str | None) -> str | None:
     """Check --data: its kind and options are known, and its files exist and are not empty.
 
-    spec: the value of --data, such as "text=notes.txt,documents=blank".
+    spec: the value of --data, such as "text=notes.txt,documents=blank"; None is accepted.
 
     Errors: UserError.
     """
-    if has_plugins("data"):
+    if spec is None or has_plugins("data"):
         return spec
     files = {name: file for name, file in part_files("data").items() if static_source.defines(file, "read")}
     forms = {name: str(static_source.constant(file, "FORM")) for name, file in files.items()}

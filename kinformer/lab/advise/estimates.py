@@ -55,8 +55,8 @@ class TrainingEstimate:
 def table() -> Mapping[str, Any]:
     """Return the table of measurements of members (named models), which `python bench/members.py` writes.
 
-    Its entries are `on` (PyTorch version, commit, dtype and batch rows of the counts), `members` (the counts), `timed`
-    (times of steps) and `quality` (measured metrics of some members).
+    Its entries are `on` (PyTorch version, commit, dtype and batch rows of the counts), `members` (the counts) and
+    `timed` (times of steps).
     """
     return json.loads(TABLE.read_text())
 
@@ -77,14 +77,6 @@ def fixed_bytes(weights: int) -> int:
     weights: bytes of the weights.
     """
     return NUMBERS * weights
-
-
-def quality(name: str) -> Mapping[str, Any]:
-    """Return the measured metrics of a member, by the name of the data; empty if it was not measured.
-
-    name: name of the member.
-    """
-    return {record["data"]: record["members"][name] for record in table()["quality"] if name in record["members"]}
 
 
 def relative_speed(name: str, length: int, baseline: str) -> tuple[int, float] | None:

@@ -50,6 +50,22 @@ def member_costs() -> Mapping[str, Any]:
     return table
 
 
+def decoding_state(name: str, length: int) -> float | None:
+    """Return the bytes of the decoding state of a row of at least 1,024 tokens, from the table.
+
+    They lie on the line through the two lengths of the table. The result is None for a member that has no state, has no
+    entry or fixes the length of its rows.
+
+    name: name of the member.
+    length: tokens of the row.
+    """
+    states = member_costs()["members"].get(name, {}).get("state", {})
+    low, high = (states.get(str(at)) for at in LENGTHS)
+    if low is None or high is None:
+        return None
+    return float(low + (high - low) * (length - LENGTHS[0]) / (LENGTHS[1] - LENGTHS[0]))
+
+
 def count_member(name: str) -> dict[str, Any]:
     """Count the costs of a member at its default size on single rows of `LENGTHS` tokens.
 

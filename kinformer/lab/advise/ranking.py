@@ -1,8 +1,8 @@
-"""Ranking of the members (named models) to try for a task, by estimated cost, for `kinformer advise`."""
+"""Ranking of the members (named models) to try for a task, for `kinformer advise`."""
 
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,17 +11,19 @@ import torch
 
 from kinformer.core.discover import members
 from kinformer.core.keywords import as_texts
+from kinformer.lab.advise.arena_scores import ArenaScores, arena_tasks
+from kinformer.lab.advise.caveats import caveats
 from kinformer.lab.advise.estimates import (
-    ROWS,
     TrainingEstimate,
     at_length,
     estimate_training,
     model_of,
-    quality,
     reads_what,
     relative_speed,
-    table,
 )
+from kinformer.lab.advise.fit import Fit
+from kinformer.lab.advise.member_costs import LENGTHS, decoding_state
+from kinformer.lab.advise.recommendation import Recommendation, recommend
 from kinformer.lab.byte_units import size
 from kinformer.lab.cost.cost import KEPT
 from kinformer.lab.cost.free_memory import free_memory
@@ -40,83 +42,58 @@ UNITS = {
 }
 LEAST_BYTES = 10**6  # a smaller number without a unit is one whose unit is forgotten
 LIKELY_GIGABYTES = 1024  # below it, the unit is gigabytes
-TRIED, MINUTES = 4, 3  # members of the first comparison, and minutes of each
-
-
-@dataclass(frozen=True)
-class Fit:
-    """An entry of a ranking: a member (named model) that can do the task, with its estimated cost.
-
-    name: name of the member.
-    estimate: the estimated training cost.
-    process: estimated bytes of the whole process that trains it on the batch.
-    largest_batch: most rows of a batch that fit in memory.
-    faster: a measured row length, and how many times as fast as the baseline member a training step is there; None if
-        not measured.
-    """
-
-    name: str
-    estimate: TrainingEstimate
-    process: float
-    largest_batch: int
-    faster: tuple[int, float] | None
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the entry as values for JSON."""
-        estimate = self.estimate
-        return {
-            "member": estimate.choice.text,
-            "parameters": estimate.parameters,
-            "process_bytes": round(self.process),
-            "largest_batch": self.largest_batch,
-            "step_flops_of_a_row": round(estimate.row_flops),
-            "state_bytes": None if estimate.state_bytes is None else round(estimate.state_bytes),
-            "faster_than_baseline": self.faster,
-            "measured": dict(quality(self.name)),
-        }
+PLACEHOLDER = {"lm": "text=PATH", "mask": "text=PATH", "classify": "labelled=FILE.tsv"}  # of --data
+MINUTES = 3  # of each training
 
 
 @dataclass(frozen=True)
 class Advice:
-    """The result of a ranking of members (named models) for a task, with commands to run.
+    """The recommended members (named models) for a task, with costs and commands.
 
     task: the task.
-    data: the data.
+    data: name of the data; None without --data.
     length: tokens of the longest training row.
     batch: rows of a batch.
     room: bytes of memory that a training may use.
-    fits: members that fit in memory, fewest multiplications first.
-    tried: members of the comparison that is advised first, each with the reason for choosing it.
+    chosen: the recommended members, each with the reason.
+    commands: a command for each of them, which trains it.
+    comparison: the command that compares them; None for a single member.
+    fits: members that fit in memory; the recommended ones first, then by operations.
     large: members that need more memory.
     refused: members that cannot read such rows, each with the reason.
-    unknown: sentences about the limits of the ranking, such as members without measured quality.
-    commands: commands of a comparison, of a training, and of a measurement of its cost.
+    notes: sentences about the limits of the advice, such as members without measured quality.
+    tasks: tasks of the arena with the scores of the members; empty if no quality is known.
     """
 
     task: str
-    data: Data
+    data: str | None
     length: int
     batch: int
     room: int
+    chosen: list[Recommendation]
+    commands: list[str]
+    comparison: str | None
     fits: list[Fit]
-    tried: list[tuple[Fit, str]]
     large: list[Fit]
     refused: dict[str, str]
-    unknown: list[str]
-    commands: list[str]
+    notes: list[str]
+    tasks: tuple[ArenaScores, ...]
 
     def as_json(self) -> dict[str, Any]:
         """Return the result as values for JSON."""
-        about = {"task": self.task, "data": self.data.name, "length": self.length, "batch": self.batch}
+        choices = zip(self.chosen, self.commands, strict=True)
         return {
-            **about,
+            **{"task": self.task, "data": self.data, "length": self.length, "batch": self.batch},
             "memory_bytes": self.room,
-            "members": [fit.as_json() for fit in self.fits],
-            "too_large": [fit.as_json() for fit in self.large],
+            "choices": [
+                {"member": choice.fit.estimate.choice.text, "reason": choice.reason, "command": command}
+                for choice, command in choices
+            ],
+            "comparison": self.comparison,
+            "members": [fit.as_json(self.tasks) for fit in self.fits],
+            "too_large": [fit.as_json(self.tasks) for fit in self.large],
             "refused": self.refused,
-            "not_known": self.unknown,
-            "tried": {fit.name: why for fit, why in self.tried},
-            "commands": self.commands,
+            "notes": self.notes,
         }
 
 
@@ -160,36 +137,39 @@ def members_for(task: str) -> list[str]:
 def rank_members(
     task: str,
     able: list[str],
-    data: Data,
+    data: Data | None,
     settings: Settings,
-    spec: str,
+    spec: str | None,
     bytes_there: int,
     on_progress: Callable[[int], None],
     device: str | None = None,
 ) -> Advice:
-    """Rank members (named models) for a task by estimated cost, and choose a few to compare first.
+    """Estimate the costs of members (named models) for a task, and recommend up to three of them.
 
     task: the task.
     able: names of the members that can do the task.
-    data: the data.
-    settings: settings of the training. The batch is halved until a member fits.
-    spec: the value of --data, for the advised commands.
+    data: the data; None stands for bytes of a text.
+    settings: settings of the training. The batch is halved until a member of known quality or the baseline fits, or
+        else any member.
+    spec: the value of --data, for the advised commands; None gives a placeholder.
     bytes_there: bytes of memory that a training may use.
     on_progress: called with the number of members that have been estimated.
     device: the value of --device, for the advised commands; None if it is not given.
 
     Errors: UserError if no member fits in memory, or if none can read the data.
     """
-    length = longest_row(data, settings)
+    length = settings.length if data is None else longest_row(data, settings)
+    baseline, tasks = BASELINE[task], arena_tasks() if task == "lm" else ()
     before = before_training() or 0  # measured first, because building the models below adds memory
     estimates, refused = _estimates(able, length, data, on_progress)
-    batch = settings.batch
-    while batch > 1 and not any(_process_bytes(each, batch, before) <= bytes_there for each in estimates.values()):
-        batch //= 2
+    ranked = {name for each in tasks for name in each.ranked} or {baseline}
+    preferred = [estimate for name, estimate in estimates.items() if name in ranked]
+    batch = _fitting_batch(preferred, settings.batch, before, bytes_there)
+    batch = batch or _fitting_batch(list(estimates.values()), settings.batch, before, bytes_there) or 1
     every = []
     for name, estimate in estimates.items():
         process, largest_batch = _process_bytes(estimate, batch, before), _largest_batch(estimate, before, bytes_there)
-        every.append(Fit(name, estimate, process, largest_batch, relative_speed(name, length, BASELINE[task])))
+        every.append(Fit(name, estimate, process, largest_batch, relative_speed(name, length, baseline)))
     fits = sorted((fit for fit in every if fit.process <= bytes_there), key=lambda fit: fit.estimate.row_flops)
     large = sorted((fit for fit in every if fit.process > bytes_there), key=lambda fit: fit.process)
     if not fits:
@@ -200,25 +180,42 @@ def rank_members(
             "Give a smaller --length, or more --memory"
         )
     settings = replace(settings, batch=batch)
-    tried = list(_first_comparison(task, fits, data, settings, refused))
-    fits = [fit for fit in fits if fit.name not in refused]
-    unknown = list(_caveats(fits, length, BASELINE[task], settings.precision, device))
-    commands = _commands([fit for fit, _ in tried], spec, settings, device)
-    return Advice(task, data, length, batch, bytes_there, fits, tried, large, refused, unknown, commands)
+    chosen, fits = _recommend_readable(fits, baseline, tasks, data, settings, refused)
+    names = [choice.fit.name for choice in chosen]
+    fits.sort(key=lambda fit: names.index(fit.name) if fit.name in names else len(names))
+    commands, comparison = _commands(task, [choice.fit for choice in chosen], spec, settings, device)
+    notes = list(caveats(task, chosen, fits, tasks, length, baseline))
+    notes += _caveats_of_machine(chosen, settings.precision, device)
+    return Advice(
+        *(task, None if data is None else data.name, length, batch, bytes_there, chosen, commands, comparison),
+        *(fits, large, refused, notes, tasks),
+    )
 
 
 def _estimates(
-    able: list[str], length: int, data: Data, on_progress: Callable[[int], None]
+    able: list[str], length: int, data: Data | None, on_progress: Callable[[int], None]
 ) -> tuple[dict[str, TrainingEstimate], dict[str, str]]:
     """Return the estimate of each member, and the reasons of the members that are left out."""
     estimates, refused = dict[str, TrainingEstimate](), dict[str, str]()
     for number, name in enumerate(able):
         on_progress(number)
         try:
-            estimates[name] = estimate_training(fit_keywords(at_length(name, length), data), length)
+            choice = at_length(name, length)
+            estimate = estimate_training(choice if data is None else fit_keywords(choice, data), length)
         except UserError as error:
             refused[name] = str(error)
+            continue
+        # a state that grows up to a limit is known better from the longer rows of the other table
+        state = decoding_state(name, length) if length > min(LENGTHS) else None
+        estimates[name] = estimate if state is None else replace(estimate, state_bytes=state)
     return estimates, refused
+
+
+def _fitting_batch(estimates: list[TrainingEstimate], batch: int, before: int, bytes_there: int) -> int:
+    """Return the batch, halved until a member fits; 0 if none fits with a single row."""
+    while batch and not any(_process_bytes(estimate, batch, before) <= bytes_there for estimate in estimates):
+        batch //= 2
+    return batch
 
 
 def _process_bytes(estimate: TrainingEstimate, batch: int, before: int) -> float:
@@ -230,101 +227,62 @@ def _largest_batch(estimate: TrainingEstimate, before: int, bytes_there: int) ->
     return max(int((bytes_there - _process_bytes(estimate, 0, before)) // (KEPT * estimate.row_bytes)), 0)
 
 
-def _first_comparison(
-    task: str, fits: list[Fit], data: Data, settings: Settings, refused: dict[str, str]
-) -> Iterator[tuple[Fit, str]]:
-    """Yield the members of the first comparison that can read the data, each with the reason for it.
+def _recommend_readable(
+    fits: list[Fit],
+    baseline: str,
+    tasks: Sequence[ArenaScores],
+    data: Data | None,
+    settings: Settings,
+    refused: dict[str, str],
+) -> tuple[list[Recommendation], list[Fit]]:
+    """Return the recommended members, which can all read the data, and the members that fit without refused ones."""
+    while True:
+        chosen = recommend(fits, baseline, tasks)
+        unreadable = {} if data is None else _unreadable([choice.fit for choice in chosen], data, settings)
+        if not unreadable:
+            return chosen, fits
+        refused.update(unreadable)
+        fits = [fit for fit in fits if fit.name not in refused]
+        if not fits:
+            raise UserError(next(iter(refused.values())))
 
-    They are the baseline, the best and the fastest measured members, and the members with the fewest multiplications.
-    """
-    names = set[str]()
-    for fit, why in _in_order(BASELINE[task], fits):
-        if fit.name in names:
-            continue
-        names.add(fit.name)
+
+def _unreadable(fits: Sequence[Fit], data: Data, settings: Settings) -> dict[str, str]:
+    """Return the members that refuse the data, each with the reason."""
+    reasons = {}
+    for fit in fits:
         try:
             check_readable(fit.estimate.choice.text, model_of(fit.estimate.choice), data, settings)
         except UserError as error:
-            refused[fit.name] = str(error)
-            continue
-        yield fit, why
-        if len(names - set(refused)) == TRIED:
-            return
-    if not names - set(refused):
-        raise UserError(next(iter(refused.values())))
+            reasons[fit.name] = str(error)
+    return reasons
 
 
-def _in_order(baseline: str, fits: list[Fit]) -> Iterator[tuple[Fit, str]]:
-    """Yield the members in the order of trial, some twice, each with the reason for it."""
-    rivals = [fit for fit in fits if fit.name != baseline]
-    yield from ((fit, "the baseline of the comparison") for fit in fits if fit.name == baseline)
-    for of in table()["quality"]:
-        means = {fit.name: of["members"][fit.name]["mean"] for fit in rivals if fit.name in of["members"]}
-        sign = 1 if of["metric"].startswith("bits") else -1
-        for fit in sorted((fit for fit in rivals if fit.name in means), key=lambda fit: sign * means[fit.name])[:1]:
-            besides = f" besides {baseline}" if baseline in of["members"] else ""
-            yield fit, f"the best measured member{besides}, {means[fit.name]:.2f} {of['metric']}"
-    faster = {fit.name: fit.faster for fit in rivals if fit.faster is not None and fit.faster[1] > 1}
-    for fit in sorted((fit for fit in rivals if fit.name in faster), key=lambda fit: -faster[fit.name][1])[:1]:
-        at, ratio = faster[fit.name]
-        yield fit, f"the fastest measured member, {ratio:.1f} times as fast as the baseline at {at:,} tokens"
-    yield from ((fit, "the fewest multiplications of the remaining members") for fit in fits)
-
-
-def _caveats(fits: list[Fit], length: int, baseline: str, precision: str, device: str | None) -> Iterator[str]:
-    """Yield sentences about the limits of the ranking."""
-    names = {record.name for record in fits}
-    for record in table()["quality"]:
-        means = ", ".join(_mean_text(numbers) for name, numbers in record["members"].items() if name in names)
-        if means:
-            yield (
-                f"Quality: measured {record['metric']} are {means}, on {record['data']} after "
-                f"{record['steps']} steps of {record['batch']} x {record['length']} tokens with {record['seeds']} "
-                "seeds; the order may differ for other data, lengths and trainings."
-            )
-    never = [record.name for record in fits if not quality(record.name)]
-    if never:
-        yield f"Quality: not measured for {', '.join(never)}."
-    slow = ", ".join(record.name for record in fits if record.faster is None and record.name != baseline)
-    timing = "no training steps were timed"
-    if any(record.faster for record in fits):
-        conditions = f"against {baseline} on {table()['timed']['on']}"
-        timing = f"steps of one block of width 256 were timed {conditions}" + (f", but not for {slow}" if slow else "")
-    yield f"Speed: the members are ordered by additions and multiplications; {timing}."
-    unsure, measured = [record.name for record in fits if not record.estimate.sure], [f"{at:,}" for at in ROWS]
-    if unsure and len(unsure) == len(fits):
-        yield f"Cost of rows of {length:,} tokens: extrapolated from rows of {' and '.join(measured)} tokens."
-    elif unsure:
-        yield (
-            f"Cost of rows of {length:,} tokens: extrapolated for {', '.join(unsure)}, because these members were "
-            f"measured at only one of {' and '.join(measured)} tokens."
-        )
+def _caveats_of_machine(chosen: Sequence[Recommendation], precision: str, device: str | None) -> Iterator[str]:
     yield "Other sizes and devices: the members have default sizes; `kinformer cost MEMBER key=value` measures others."
     if precision != "float32":
         yield f"Precision: memory is estimated for float32; activations in {precision} take less."
     free = free_memory(None if device is None else torch.device(device))
-    if free is not None and fits[0].process > free:
+    if free is not None and max(choice.fit.process for choice in chosen) > free:
         yield f"This machine: a training may not fit, because only {size(free)} of memory are free."
 
 
-def _mean_text(record: Mapping[str, Any]) -> str:
-    """Format the measured mean of a member at its measured size, with half of its confidence interval."""
-    low, high = record["interval"]
-    return f"{record['written']} {record['mean']:.2f} ± {(high - low) / 2:.2f}"
-
-
-def _commands(tried: Sequence[Fit], data: str, settings: Settings, device: str | None) -> list[str]:
-    """Return the commands to run: a comparison of all, then a training of the cheapest, and its cost."""
-    texts = [fit.estimate.choice.text for fit in tried]
-    ranked = min(tried, key=lambda fit: fit.estimate.row_flops).estimate.choice
-    size_of = ["--batch", str(settings.batch), "--length", str(settings.length)]
-    size_of += [] if settings.precision == "float32" else ["--precision", settings.precision]
-    size_of += [] if device is None else ["--device", device]
-    common = ["--data", data, *size_of, "--minutes", str(MINUTES)]
-    words = [ranked.function.__name__, *as_texts(ranked.keywords)]
-    lines = [["compare", *texts, *common, "--out", unused_folder("advised")]] if len(texts) > 1 else []
-    lines += [["train", *words, *common, "--out", unused_folder(folder_name(ranked.text))], ["cost", *words, *size_of]]
-    return [shlex.join(["kinformer", *line]) for line in lines]
+def _commands(
+    task: str, fits: Sequence[Fit], data: str | None, settings: Settings, device: str | None
+) -> tuple[list[str], str | None]:
+    """Return a command to train each member, and one that compares them; None for a single member."""
+    common = ["--data", PLACEHOLDER[task] if data is None else data]
+    common += ["--batch", str(settings.batch), "--length", str(settings.length)]
+    common += [] if settings.precision == "float32" else ["--precision", settings.precision]
+    common += [*([] if device is None else ["--device", device]), "--minutes", str(MINUTES)]
+    choices = [fit.estimate.choice for fit in fits]
+    lines = [
+        ["train", choice.name, *as_texts(choice.keywords), *common, "--out", unused_folder(folder_name(choice.text))]
+        for choice in choices
+    ]
+    compare = ["compare", *(choice.text for choice in choices), *common, "--out", unused_folder("advised")]
+    joined = [shlex.join(["kinformer", *line]) for line in (*lines, compare)]
+    return joined[:-1], joined[-1] if len(choices) > 1 else None
 
 
 def unused_folder(name: str) -> str:

@@ -10,7 +10,8 @@ from kinformer.core.discover import modules
 from kinformer.core.example import Example
 from kinformer.core.keywords import signature
 from kinformer.core.quote import shorten
-from kinformer.lab.advise.estimates import quality, table
+from kinformer.lab.advise.arena_scores import arena_tasks
+from kinformer.lab.advise.estimates import table
 from kinformer.lab.advise.member_costs import LENGTHS, member_costs
 from kinformer.lab.byte_units import size
 from kinformer.lab.claims.support.claim_report import ClaimReport
@@ -275,13 +276,13 @@ def _measured(name: str) -> Iterator[str]:
                 f"Speed of a training step of one block, relative to {base}: {', '.join(texts)} tokens "
                 f"({escape(table()['timed']['on'])})."
             )
-    for data, entry in quality(name).items():
-        low, high = entry["interval"]
-        record = next(each for each in table()["quality"] if each["data"] == data)
-        yield (
-            f"{escape(record['metric'])} of {escape(entry['written'])} on {escape(data)} after {record['steps']} "
-            f"steps: {entry['mean']:.3f} ({low:.3f} to {high:.3f})."
-        )
+    for task in arena_tasks():
+        if (score := task.members.get(name)) is not None:
+            place = f"rank {score.rank}" if score.not_compared is None else f"no rank: {score.not_compared}"
+            yield (
+                f"Arena, {escape(task.name)}: {task.metric} of {escape(score.written)} after {task.budget['steps']} "
+                f"steps: {score.text}, {place}."
+            )
 
 
 def draw_member(name: str) -> str:

@@ -145,7 +145,8 @@ class Lines(Asking):
         return words + self.sample_options({"--json": None})
 
     def advise(self) -> list[str]:
-        words = ["--task", self.mostly("lm", "mask", "classify", "sing"), "--data", self.data()]
+        words = ["--task", self.mostly("lm", "mask", "classify", "sing")]
+        words += ["--data", self.data()] if self.rng.random() < 0.8 else []
         options = {
             "--length": ("8", "100000000", *SMALL),
             "--batch": ("2", "1000000", *SMALL),

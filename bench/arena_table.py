@@ -1,0 +1,57 @@
+"""Table of the scores of all members in the arena, from the result files of `kinformer arena`.
+
+    python bench/arena_table.py
+
+The table is kinformer/lab/advise/arena.json, which `kinformer advise` and `kinformer atlas` read. The result files are
+in bench/arena; without them the table has no tasks.
+"""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from kinformer.lab.advise.arena_scores import BITS, TABLE, ArenaScore
+from kinformer.lab.arena.arena_results import TaskResults, read_results
+from kinformer.lab.arena.ranking import Standing, standings
+from kinformer.lab.arena.schedule import has_passed
+
+RESULTS = Path(__file__).with_name("arena")
+DIGITS = 5  # of scores, as in the result files
+
+
+def arena_table(folder: Path) -> dict[str, Any]:
+    """Return the table of all result files of a folder, which may be missing."""
+    return {"tasks": [task_record(results) for results in read_results(folder).values()]}
+
+
+def task_record(results: TaskResults) -> dict[str, Any]:
+    """Return the metric, budget and reference levels of a task, and the score of each member."""
+    task = results.task
+    budget = {"steps": task.steps, "batch": task.batch}
+    return {
+        "name": task.name,
+        "metric": BITS if task.is_text else "accuracy",
+        "sign": results.sign,
+        "data": results.data,
+        "budget": {**budget, "length": task.length} if task.is_text else budget,
+        "levels": results.levels,
+        "passed": has_passed(results) is True,
+        "members": {row.member: member_record(row) for row in standings(results)},
+    }
+
+
+def member_record(row: Standing) -> dict[str, Any]:
+    """Return the score of a member in a task."""
+    mean, seeds = round(row.mean, DIGITS), len(row.scores)
+    score = ArenaScore(row.facts.text, mean, None, row.rank, seeds, row.stopped, row.equal_minutes)
+    interval = None if row.interval is None else [round(end, DIGITS) for end in row.interval]
+    return {**asdict(score), "interval": interval}
+
+
+def main() -> None:
+    TABLE.write_text(json.dumps(arena_table(RESULTS), indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

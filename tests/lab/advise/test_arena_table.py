@@ -1,0 +1,56 @@
+"""The table of scores in the package is what the script makes from the result files of the arena."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench.arena_table import RESULTS, arena_table
+from kinformer.lab.advise.arena_scores import TABLE, arena_tasks, read_scores
+from kinformer.lab.arena.arena_results import write_results
+from kinformer.lab.arena.schedule import SEEDS
+from kinformer.pages.atlas.member_card import _measured
+from tests.lab.arena.test_arena import TASK, TEXT, arena_run, facts, results_of
+
+
+def test_the_table_is_what_the_script_makes_from_the_result_files() -> None:
+    assert json.loads(TABLE.read_text(encoding="utf-8")) == arena_table(RESULTS)
+    assert [task.name for task in arena_tasks()] == [
+        record["name"] for record in arena_table(RESULTS)["tasks"] if record["passed"]
+    ]
+
+
+def test_without_result_files_the_table_has_no_tasks(tmp_path: Path) -> None:
+    assert arena_table(tmp_path / "missing") == {"tasks": []}
+
+
+def test_the_table_has_the_scores_and_intervals_of_the_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    results = results_of({"gpt": (2.0, 2.1, 2.2), "llama": (1.0, 1.0, 1.0), "lstm": (1.5,)}, TEXT)
+    results.facts |= {"calm": facts(8.0), "reformer": facts()}
+    results.runs += [arena_run("calm", seed, 1.4) for seed in SEEDS]
+    results.runs += [arena_run("reformer", seed, score) for seed, score in zip(SEEDS, (1.3, 1.3, None), strict=True)]
+    write_results(results, tmp_path / "novel.json")
+    write_results(results_of({"gpt": (0.5, 0.95, 0.95)}), tmp_path / "recall.json")  # gpt fails with a seed
+    table = json.loads(json.dumps(arena_table(tmp_path)))
+    novel, recall = table["tasks"]
+    assert (novel["name"], novel["metric"], novel["sign"], novel["passed"]) == ("novel", "bits per byte", 1, True)
+    assert novel["budget"] == {"steps": TEXT.steps, "batch": TEXT.batch, "length": TEXT.length}
+    assert (recall["name"], recall["metric"], recall["sign"], recall["passed"]) == (TASK.name, "accuracy", -1, False)
+    assert recall["budget"] == {"steps": TASK.steps, "batch": TASK.batch}
+    gpt, lstm = novel["members"]["gpt"], novel["members"]["lstm"]
+    half = 4.302652729911275 * 0.1 / 3**0.5  # Student's t with 2 degrees of freedom
+    assert gpt["mean"] == 2.1 and gpt["interval"] == pytest.approx([2.1 - half, 2.1 + half], abs=1e-5)
+    assert (gpt["rank"], gpt["seeds"]) == (2, 3) and (lstm["interval"], lstm["rank"], lstm["seeds"]) == (None, None, 1)
+    (scores,) = read_scores(table)  # a task that gpt has not learned compares no members
+    assert scores.ranked.keys() == {"gpt", "llama"} and scores.is_better("llama", "gpt")
+    assert not scores.is_better("gpt", "llama")
+    reasons = {name: score.not_compared for name, score in scores.members.items()}
+    assert reasons == {
+        "gpt": None,
+        "llama": None,
+        "lstm": "1 seed only",
+        "calm": "trained for gpt's minutes in place of gpt's tokens",
+        "reformer": "2 seeds; other trainings stopped",
+    }
+    monkeypatch.setattr("kinformer.pages.atlas.member_card.arena_tasks", lambda: (scores,))
+    assert "Arena, novel: bits per byte of gpt(d=64) after 100 steps: 2.10 (1.85 to 2.35), rank 2." in _measured("gpt")
