@@ -39,7 +39,7 @@ def advise(
     device: options.Device = None,
     as_json: options.Json = False,
 ) -> None:
-    """Recommend up to three members (named models) for a task, a row length and a memory limit.
+    """Recommend members (named models) for a task and a memory limit.
 
     \b
     Examples:

@@ -85,6 +85,7 @@ ELSEWHERE = {  # whose faults are planted in other files of this folder
     *("memorizing_repeats", "memorizing_stages", "universal_lengths"),
     *("reformer_rounds", "reformer_shared_qk", "rfa_steps"),
     "transformer_xl_memory",
+    "transformer_xl_copy",
 }
 Plant = Callable[[MonkeyPatch], None]
 

@@ -12,6 +12,7 @@ from kinformer.lab.claims import (
     alibi_longer_rows,
     da_transformer_ranges,
     shaw_longer_words,
+    transformer_xl_copy,
     transformer_xl_evaluation,
     transformer_xl_memory,
 )
@@ -40,6 +41,11 @@ def measured_accuracies(position: str, *_: Any) -> list[float]:
     return [1.0, 1.0, 0.95, *longer]
 
 
+def ideal_copies(memory: int, gap: int, *_: Any) -> float:
+    """Accuracies of models that use all that they can read."""
+    return 1.0 if gap <= transformer_xl_copy.DEPTH * memory else 0.125
+
+
 def positions_and_memory(monkeypatch: MonkeyPatch) -> dict[str, Claim]:
     """Each claim of this file, with measurements in place of trainings."""
     monkeypatch.setattr(alibi_longer_rows, "read_text", lambda where: random_text())
@@ -49,6 +55,7 @@ def positions_and_memory(monkeypatch: MonkeyPatch) -> dict[str, Claim]:
     monkeypatch.setattr(
         transformer_xl_memory, "measure_bits", lambda memory, *_: TextBits(2.9 if memory else 3.0, 3.0, 100)
     )
+    monkeypatch.setattr(transformer_xl_copy, "train_on_copies", ideal_copies)
     monkeypatch.setattr(da_transformer_ranges, "train_and_measure", lambda *_: SEPARATE)
     quick_evaluation(monkeypatch)
     return {name: modules("claims")[name].claim((0, 1)) for name in NAMES}
@@ -80,6 +87,7 @@ NAMES = (
     "alibi_longer_rows",
     "da_transformer_ranges",
     "shaw_longer_words",
+    "transformer_xl_copy",
     "transformer_xl_evaluation",
     "transformer_xl_memory",
 )
@@ -214,3 +222,33 @@ def test_a_memory_that_is_ignored_saves_no_bits(monkeypatch: MonkeyPatch) -> Non
     assert own.windows == pytest.approx(other.windows, abs=1e-3)  # a window of one segment has no memory
     monkeypatch.setattr(transformer_xl_memory, "MEMORIES", {"with memory": 0, "without memory": 0})
     assert transformer_xl_memory.claim((0, 1), steps=1).verdict == "does not hold"
+
+
+@pytest.mark.parametrize("memory", [0, 3, 8])
+def test_tokens_that_layers_read_back_are_those_of_the_pattern_s_closure(memory: int) -> None:
+    model = transformer_xl(d=16, depth=2, heads=2, segment=4, memory=memory)
+    patterns = [part.mechanism.pattern for part in model.modules() if isinstance(part, Attention)]
+    reached = torch.eye(24)
+    for pattern in patterns:
+        reached = (reached @ pattern.matrix(24).float()).clamp_max(1)
+    earliest = [min(reached[i].nonzero()[:, 0].tolist()) for i in range(24)]
+    expected = min(i - earliest[i] for i in range(20, 24))
+    assert expected >= 2 * memory
+    assert transformer_xl_copy.least_reach(model, 4, 6) == expected
+
+
+@pytest.mark.parametrize("fault", ["a memory of one layer", "no memory", "a vanilla model that reads on"])
+def test_copies_must_reach_through_all_layers_of_the_memory_alone(fault: str, monkeypatch: MonkeyPatch) -> None:
+    def copies(memory: int, gap: int, *_: Any) -> float:
+        if fault == "a vanilla model that reads on":
+            return 1.0
+        return 1.0 if fault == "a memory of one layer" and gap <= memory else 0.125
+
+    monkeypatch.setattr(transformer_xl_copy, "train_on_copies", copies)
+    assert transformer_xl_copy.claim((0, 1)).verdict == "does not hold"
+
+
+def test_copies_are_tested_after_a_training(monkeypatch: MonkeyPatch) -> None:
+    monkeypatch.setattr(transformer_xl_copy, "SIZES", {"d": 8, "depth": 1, "heads": 2, "segment": 4})
+    monkeypatch.setattr(transformer_xl_copy, "TRIED", 16)
+    assert 0 < transformer_xl_copy.train_on_copies(4, 5, 0, 1) < 0.4
