@@ -56,7 +56,7 @@ def task_table(results: TaskResults, rows: Sequence[Standing]) -> list[list[str]
             f"{row.facts.time_ratio:.2f}",
             size(row.facts.saved_bytes),
             f"{row.facts.parameters:,}",
-            f"{row.rate:g}",
+            f"{row.rate:g}" + (" (largest tried)" if row.rate == max(RATES) else ""),
             f"{row.steps:,}",
         ]
         for row in rows

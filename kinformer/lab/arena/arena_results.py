@@ -96,13 +96,20 @@ class TaskResults:
 
         other: results of the same task.
 
-        Errors: ValueError if the task or the data of the other file differs.
+        Errors: ValueError if the task or the data of the other file differs, or the steps of a member.
         """
         for name in ("task", "data"):
             if getattr(self, name) != getattr(other, name):
                 raise ValueError(
                     f"results of the task {self.task.name!r} differ in {name}: got {getattr(other, name)}, expected "
                     f"{getattr(self, name)}. Keep them in separate folders"
+                )
+        steps = {run.member: run.steps for run in self.runs}
+        for run in other.runs:
+            if run.steps != steps.get(run.member, run.steps):
+                raise ValueError(
+                    f"trainings of {run.member} on {self.task.name!r} differ: got {run.steps} steps, expected "
+                    f"{steps[run.member]}. Keep them in separate folders"
                 )
         keys = {run.key for run in self.runs}
         self.facts = {**other.facts, **self.facts}

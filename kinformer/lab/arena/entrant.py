@@ -1,5 +1,7 @@
 """Entrants: the members that take part in the arena, and their sizes."""
 
+import math
+
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.keyword_conditions import has_effect
 from kinformer.core.keywords import signature
@@ -8,7 +10,7 @@ from kinformer.lab.errors import UserError
 from kinformer.lab.member_choice import MemberChoice, find_member_function, parse_member
 
 WIDTH, DEPTH = 64, 2  # of gpt; the others get about as many parameters by another width
-NEAREST = 4  # smallest window, block or segment
+UNIT = 4  # sizes are multiples of it, because compressive_transformer joins four memories into one
 BASELINE = "gpt"
 
 # each entrant with the members that train with its rate; the keys are ranked, with three seeds
@@ -29,14 +31,15 @@ KINDS: dict[str, tuple[str, ...]] = {
 LEFT_OUT = {"spalm": "it needs a datastore"}
 
 # Most members default to windows as long as the short rows of the arena, so that they would read everything. These
-# sizes are lowered to a fraction of a row, by the same rule for all members.
-FRACTIONS = {
-    **{"segment": 4, "memory": 4, "compressed": 8, "longest": 2, "top": 2, "window": 8, "local": 8, "block": 8},
-    **{"stride": 8, "summary": 32, "buckets": 8},
+# sizes are lowered to a part of a row, by the same rule for all members. The parts of segments, memories and windows
+# are so large that two layers together still reach the beginning of a row.
+PARTS = {
+    **{"segment": 1 / 3, "memory": 1 / 3, "compressed": 1 / 8, "longest": 1 / 2, "window": 1 / 4, "top": 3 / 4},
+    **{"local": 1 / 8, "block": 1 / 8, "stride": 1 / 8, "summary": 1 / 32, "buckets": 1 / 8},
 }
 OWN = {  # keywords of single members
     "universal_transformer": ("depth=4",),  # one block, repeated up to four times
-    "memorizing_transformer": ("depth=2",),
+    "synthesizer": ("scores=factorised_random,product",),  # whole tables would take most parameters of a row of 128
 }
 
 
@@ -78,8 +81,8 @@ def entrant(name: str, rows: int) -> MemberChoice:
     defaults = {keyword: parameter.default for keyword, parameter in declared.items()}
     if "length" in declared and has_effect("length", getattr(function, "needs", {}), defaults):
         texts.setdefault("length", f"length={rows}")
-    for keyword, fraction in FRACTIONS.items():
+    for keyword, part in PARTS.items():
         default = defaults.get(keyword)
-        if isinstance(default, int) and (size := max(rows // fraction, NEAREST)) < default:
+        if isinstance(default, int) and (size := math.ceil(rows * part / UNIT) * UNIT) < default:
             texts.setdefault(keyword, f"{keyword}={size}")
     return match_parameters([baseline, parse_member(name, texts.values())])[0][1]
