@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kinformer.cli.errors import refuse_useless
 from kinformer.cli.support import option_checks
 from kinformer.lab.errors import FAILED, UserError, from_user
 
@@ -15,13 +16,14 @@ PAGE = "index.html"
 
 
 def arena(
+    ctx: typer.Context,
     members: Annotated[
         list[str] | None,
         typer.Argument(help="Members (named models) to train; default: the 12 members that are ranked."),
     ] = None,
     *,
     task: Annotated[
-        list[str] | None, typer.Option(help="Task to train on, such as novel or mqar_8; default: all. Repeatable.")
+        list[str] | None, typer.Option(help="Task to train on, such as novel or induction; default: all. Repeatable.")
     ] = None,
     novel: Annotated[
         Path | None, typer.Option(help="Text file of the task novel, such as a book; without it this task is left out.")
@@ -43,7 +45,7 @@ def arena(
         # The ranked members on all tasks; hours on two cores
         kinformer arena --novel book.txt --out arena
         # Two members on two tasks
-        kinformer arena gpt linear_transformer --task mqar_8 --task induction
+        kinformer arena gpt linear_transformer --task induction --task listops
         # Go on after an interruption
         kinformer arena --novel book.txt --out arena --resume
 
@@ -56,6 +58,8 @@ def arena(
     The folder holds one file per task, and index.html with tables and pictures. Results of several machines are merged
     if their files lie in one folder. Without any training left, the command only writes the page.
     """
+    if members:
+        refuse_useless(ctx, "with names of members", "others")
     # imported here, so that --help and early errors do not wait for torch or Matplotlib
     from kinformer.checkpoint.atomic_files import write
     from kinformer.cli.support.progress_bar import progress
@@ -64,41 +68,42 @@ def arena(
     from kinformer.lab.arena.arena_results import read_results
     from kinformer.lab.arena.arena_task import NOVEL, TASKS
     from kinformer.lab.arena.entrant import KINDS, entrants, rate_kind
-    from kinformer.lab.arena.run_arena import read_data, run_task, start_results
+    from kinformer.lab.arena.run_arena import open_results, read_data, run_task
     from kinformer.lab.arena.schedule import count_missing
     from kinformer.pages.arena_page import arena_page
 
     names = list(dict.fromkeys(members or (entrants() if others else KINDS)))
     for name in names:
         rate_kind(name)
-    tasks = {each.name: each for each in TASKS}
+    tasks = {arena_task.name: arena_task for arena_task in TASKS}
     for name in task or ():
         if name not in tasks:
             raise UserError(f"there is no task {name!r} in the arena{suggest_names(name, tasks)}")
-    chosen = [tasks[name] for name in task] if task else [each for each in TASKS if novel or each.data != NOVEL]
+    chosen = task or [name for name, arena_task in tasks.items() if novel or arena_task.data != NOVEL]
+    if all(tasks[name].data != NOVEL for name in chosen):
+        refuse_useless(ctx, "without the task novel", "novel")
     with from_user(ValueError, OSError):
-        earlier = read_results(out)
-        if earlier and not resume:
+        if not resume and read_results(out):
             raise UserError(f"{out} holds results of an arena; --resume continues it, and another --out starts anew")
-        data = {each.name: read_data(each, novel) for each in chosen}
-        known = {each.name: earlier.get(each.name) or start_results(each, data[each.name]) for each in chosen}
+        data = {name: read_data(tasks[name], novel) for name in dict.fromkeys(chosen)}
+        results = {name: open_results(tasks[name], data[name], out) for name in data}
     make_folder(out)
-    left = {each.name: count_missing(known[each.name], names) for each in chosen}
-    before = 0
-    with progress("arena", sum(left.values()), "trainings", recent=None) as tell:
+    missing = {name: count_missing(results[name], names) for name in results}
+    done_before = 0
+    with progress("arena", sum(missing.values()), "trainings", recent=None) as tell:
 
         def report(done: float, note: str) -> None:
-            tell(int(before + done), note)
+            tell(int(done_before + done), note)
 
-        for each in chosen:
+        for name in results:
             with from_user(ValueError), from_user(OSError, code=FAILED):
-                run_task(each, data[each.name], names, out, report)
-            before += left[each.name]
-    results = read_results(out)
+                run_task(results[name], data[name], names, out, report)
+            done_before += missing[name]
+    every_task = read_results(out)
     with from_user(OSError, code=FAILED):
-        write(out / PAGE, arena_page(results))
-    for results_of_task in results.values():
-        print(_summary(results_of_task))
+        write(out / PAGE, arena_page(every_task))
+    for task_results in every_task.values():
+        print(_summary(task_results))
     print(f"the page is {out / PAGE}")
 
 
@@ -108,8 +113,9 @@ def _summary(results: "TaskResults") -> str:
     from kinformer.lab.arena.schedule import has_passed
 
     name = results.task.name
-    if not has_passed(results):
-        return f"{name}: gpt has not learned this task, so no members are ranked"
+    if (passed := has_passed(results)) is not True:
+        why = "gpt has not learned this task" if passed is False else "gpt has trainings left"
+        return f"{name}: {why}, so no members are ranked"
     ranks: dict[int, list[str]] = {}
     for row in standings(results):
         if row.rank is not None:

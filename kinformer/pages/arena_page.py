@@ -1,6 +1,5 @@
 """arena_page: the page of the arena, with a table and Pareto fronts for each task."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
@@ -10,9 +9,9 @@ from kinformer.lab.arena.entrant import BASELINE
 from kinformer.lab.arena.ranking import Standing, pareto_front, standings
 from kinformer.lab.arena.schedule import SEEDS, has_passed
 from kinformer.lab.byte_units import size
-from kinformer.lab.plot import Plot, PlotLine
+from kinformer.lab.plot import Axes, Plot, PlotLine
 from kinformer.pages.html_page import html_page
-from kinformer.pages.plots import svg
+from kinformer.pages.plots import svg, svg_figure
 
 TITLE = "kinformer: the arena"
 LEAD = (
@@ -28,7 +27,6 @@ NOTES = (
     "measured in turns. Memory is what the forward pass of a training row keeps for the backward pass. No member is "
     "both cheaper and better than a member on a front."
 )
-STYLE = "td:nth-child(4) { white-space: nowrap }"
 
 
 def arena_page(results: Mapping[str, TaskResults]) -> bytes:
@@ -37,7 +35,7 @@ def arena_page(results: Mapping[str, TaskResults]) -> bytes:
     results: the results of each task by name.
     """
     parts = [f"<p>{escape(LEAD)}</p>\n<p>{escape(NOTES)}</p>\n", *map(_task, results.values())]
-    return html_page(TITLE, "".join(parts), STYLE)
+    return html_page(TITLE, "".join(parts))
 
 
 def task_table(results: TaskResults, rows: Sequence[Standing]) -> list[list[str]]:
@@ -66,9 +64,8 @@ def task_table(results: TaskResults, rows: Sequence[Standing]) -> list[list[str]
 def fronts(results: TaskResults) -> list[Plot]:
     """Return the scores of a task against four costs, with the Pareto front of each.
 
-    The costs are decoding state, time, memory and parameters.
-
-    Members that trained for equal minutes are left out, because they read fewer tokens.
+    The costs are decoding state, time, memory and parameters. Members that trained for equal minutes are left out,
+    because they read fewer tokens.
 
     results: the results of the task.
     """
@@ -85,8 +82,8 @@ def fronts(results: TaskResults) -> list[Plot]:
         points = {row.member: (by_member[row.member], row.mean) for row in rows}
         front = [points[name] for name in pareto_front(points, results.sign)]
         line = PlotLine([x for x, _ in front], [y for _, y in front], "Pareto front", "--", "tab:gray")
-        log = "" if cost == "parameters" else "x"
-        plots.append(Plot(results.task.name, cost, score, [line], points=points, log=log))  # type: ignore[arg-type]
+        log: Axes = "" if cost == "parameters" else "x"
+        plots.append(Plot(results.task.name, cost, score, [line], points=points, log=log))
     return plots
 
 
@@ -125,8 +122,6 @@ def _table(results: TaskResults, rows: Sequence[Standing]) -> str:
 
 def _figures(results: TaskResults) -> Iterator[str]:
     for number, plot in enumerate(fronts(results)):
-        label = escape(f"{plot.title}: {plot.ylabel} against {plot.xlabel}")
-        # ids must be unique in the page, so each drawing gets its own prefix
-        drawing = re.sub(r'( id="|href="#|url\(#)', rf"\1{results.task.name}{number}-", svg(plot))
-        drawing = drawing.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
-        yield f"<figure>{drawing}<figcaption>{label}</figcaption></figure>\n"
+        label = f"{plot.title}: {plot.ylabel} against {plot.xlabel}"
+        figure = svg_figure(svg(plot), label, f"{results.task.name}{number}")
+        yield f"<figure>{figure}<figcaption>{escape(label)}</figcaption></figure>\n"

@@ -1,7 +1,6 @@
 """The page and the picture of a conversion: its plan, its quality before and after, and its costs."""
 
 import math
-import re
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from pathlib import Path
@@ -12,7 +11,7 @@ from kinformer.lab.conversion.conversion_report import ConversionReport
 from kinformer.lab.conversion.reading_costs import LENGTHS, ReadingCost
 from kinformer.lab.plot import Axes, Plot, PlotLine, by_category
 from kinformer.pages.html_page import html_page
-from kinformer.pages.plots import save_plots, svg
+from kinformer.pages.plots import save_plots, svg, svg_figure
 
 ENDS = (0.9 * LENGTHS[0], 1.1 * LENGTHS[-1])  # of the axis of lengths in every plot
 PICTURE, PAGE = "conversion.png", "report.html"
@@ -90,10 +89,7 @@ def _body(report: ConversionReport, plots: Sequence[Plot]) -> Iterator[str]:
     if plots:
         yield '<div class="drawings">\n'
         for number, plot in enumerate(plots):
-            # ids must be unique in the page, so each drawing gets its own prefix
-            drawing = re.sub(r'( id="|href="#|url\(#)', rf"\1d{number}-", svg(plot))
-            labelled = drawing.replace("<svg", f'<svg role="img" aria-label="{escape(plot.title)}"', 1)
-            yield f"<figure>{labelled}</figure>\n"
+            yield f"<figure>{svg_figure(svg(plot), plot.title, f'd{number}')}</figure>\n"
         yield "</div>\n"
     for name, costs in report.costs.items():
         yield f"<h2>Long rows: {escape(name)}</h2>\n{_table(cost_cells(costs))}"

@@ -3,6 +3,7 @@
 import io
 import re
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 from statistics import mean
 from textwrap import fill
@@ -76,6 +77,17 @@ def save_plots(
         figure.suptitle(fill(title, int(11.5 * size[0] * columns)), fontsize=10)
     save_figure(figure, path)
     pyplot.close(figure)
+
+
+def svg_figure(drawing: str, label: str, prefix: str) -> str:
+    """Return SVG text with a label for screen readers, and with ids that are unique in the page.
+
+    drawing: the drawing, as `svg` returns it.
+    label: description of the drawing.
+    prefix: beginning of its ids; another drawing of the page has another one.
+    """
+    unique = re.sub(r'( id="|href="#|url\(#)', rf"\1{prefix}-", drawing)
+    return unique.replace("<svg", f'<svg role="img" aria-label="{escape(label)}"', 1)
 
 
 def svg(plot: Plot) -> str:

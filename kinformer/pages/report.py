@@ -9,7 +9,7 @@ from kinformer.checkpoint.atomic_files import write
 from kinformer.pages.comparison import drawings
 from kinformer.pages.comparison_results import MemberResult, Results
 from kinformer.pages.html_page import html_page
-from kinformer.pages.plots import colour
+from kinformer.pages.plots import colour, svg_figure
 
 
 def report(results: Results, folder: Path) -> None:
@@ -68,11 +68,9 @@ def _drawings(results: Results) -> Iterator[str]:
     yield '<h2>Curves</h2>\n<ul class="key">'
     yield "".join(f"<li>{_dot(place)}{escape(row.name)}</li>" for place, row in enumerate(results.members))
     yield '</ul>\n<div class="drawings">\n'
-    for number, (description, svg) in enumerate(drawings(results)):
-        # ids must be unique in the page, so each drawing gets its own prefix
-        unique_svg = re.sub(r'( id="|href="#|url\(#)', rf"\1d{number}-", svg)
-        alternative = unique_svg.replace("<svg", f'<svg role="img" aria-label="{escape(description)}"', 1)
-        yield f"<figure>{alternative}<figcaption>{escape(description)}</figcaption></figure>\n"
+    for number, (description, drawing) in enumerate(drawings(results)):
+        figure = svg_figure(drawing, description, f"d{number}")
+        yield f"<figure>{figure}<figcaption>{escape(description)}</figcaption></figure>\n"
     yield "</div>\n"
 
 

@@ -30,7 +30,7 @@ from kinformer.pages.pictures.support.all_pictures import pictures
 from kinformer.pages.pictures.support.attention_calls import place_of
 from kinformer.pages.pictures.support.picture_panels import Panel, masks_grid
 from kinformer.pages.pictures.support.svg_picture import panel_svg
-from kinformer.pages.plots import COLOURS, colour, svg
+from kinformer.pages.plots import COLOURS, colour, svg, svg_figure
 
 PAGE = "index.html"
 TITLE = "kinformer: a tour"
@@ -319,9 +319,8 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]
 
 def _plot(plot: Plot, label: str) -> str:
     """Return a plot below the key of its lines, with a description, and with ids that are unique in the page."""
-    own = re.sub(r'( id="|href="#|url\(#)', rf"\1{re.sub('[^a-z]', '', label)}-", svg(plot))
-    labelled = own.replace("<svg", f'<svg role="img" aria-label="{escape(label)}"', 1)
-    return f'</ul>\n<figure class="plot">{labelled}</figure>\n'
+    figure = svg_figure(svg(plot), label, re.sub("[^a-z]", "", label))
+    return f'</ul>\n<figure class="plot">{figure}</figure>\n'
 
 
 def _dot(place: int) -> str:

@@ -1,6 +1,5 @@
 """The steps of `kinformer compare`: checks, training in turns, measurements and the report."""
 
-import os
 import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,6 +39,7 @@ from kinformer.lab.compare.parameters import match_parameters
 from kinformer.lab.data.resolve import DataSource
 from kinformer.lab.data.text import TextData
 from kinformer.lab.errors import UserError
+from kinformer.lab.machine import describe_processor
 from kinformer.lab.member_choice import MemberChoice, find_member_function, keyword_texts, titles
 from kinformer.lab.train.guess_level import guess_level
 from kinformer.lab.train.member_fit import check_readable
@@ -330,7 +330,8 @@ def settings_record(comparison: Comparison) -> dict[str, Any]:
         value.
     """
     job, spent, grid = comparison.job, comparison.spent, comparison.grid
-    cpu = f"{platform.processor() or platform.machine()}, cores: {os.cpu_count()}, threads: {torch.get_num_threads()}"
+    on_gpu = job.device.type == "cuda"
+    hardware = torch.cuda.get_device_name(job.device) if on_gpu else f"CPU: {describe_processor()}"
     text = isinstance(job.data, TextData)
     level = guess_level(next(iter(comparison.members.values())).build(job.settings.seed), job.data, job.settings)
     return {
@@ -347,7 +348,7 @@ def settings_record(comparison: Comparison) -> dict[str, Any]:
         **spent.as_record,
         "budget": str(spent),
         **{"temperature": TEMPERATURE, "top_p": TOP_P},
-        "hardware": torch.cuda.get_device_name(job.device) if job.device.type == "cuda" else f"CPU: {cpu}",
+        "hardware": hardware,
         "versions": {
             "kinformer": __version__,
             "python": platform.python_version(),

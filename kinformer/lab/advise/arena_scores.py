@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kinformer.lab.compare.interval import Interval
+from kinformer.lab.compare.interval import Interval, is_better
 
 TABLE = Path(__file__).with_name("arena.json")
 BITS = "bits per byte"  # the metric of a text; all other tasks have the metric "accuracy"
@@ -85,7 +85,7 @@ class ArenaScores:
         """
         first, second = self.members[member].interval, self.members[other].interval
         assert first is not None and second is not None  # ranked members have several seeds
-        return first[1] < second[0] if self.sign > 0 else first[0] > second[1]
+        return is_better(first, second, self.sign)
 
 
 @cache

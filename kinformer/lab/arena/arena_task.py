@@ -1,7 +1,7 @@
 """ArenaTask: a task of the arena, with its budget and the score that a plain GPT must reach on it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from kinformer.core.training_recipe import Recipe
 from kinformer.lab.train.settings import Settings
@@ -47,7 +47,7 @@ class ArenaTask:
         recipe = Recipe(lr=rate, warmup=WARMUP)
         return Settings(batch=self.batch, length=self.length, seed=seed, plan=recipe, measures=4, valid_bytes=SAMPLE)
 
-    def passes(self, score: float, levels: dict[str, Any]) -> bool:
+    def passes(self, score: float, levels: Mapping[str, float]) -> bool:
         """Return whether gpt has learned the task: an accuracy of 90%, or fewer bits per byte than gzip -9.
 
         score: the score of gpt on test data.

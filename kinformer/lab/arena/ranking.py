@@ -1,12 +1,12 @@
 """Ranks of members in the arena, and Pareto fronts of scores and costs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from kinformer.lab.arena.arena_results import EntrantFacts, TaskResults
 from kinformer.lab.arena.schedule import SEEDS, compared_runs, equal_minutes
-from kinformer.lab.compare.interval import Interval, interval
+from kinformer.lab.compare.interval import Interval, interval, is_better
 
 Point = tuple[float, float]  # a cost and a score
 
@@ -51,10 +51,9 @@ def standings(results: TaskResults) -> list[Standing]:
     results: the results of the task.
     """
     rows = [row for member in results.facts if (row := _standing(results, member)) is not None]
-    ranked = {row.member: row.interval for row in rows if _is_ranked(row)}
+    ranked = {row.member: row.interval for row in rows if _is_ranked(row) and row.interval is not None}
     placed = [
-        Standing(**{**vars(row), "rank": _rank(row.member, ranked, results.sign) if row.member in ranked else None})
-        for row in rows
+        replace(row, rank=_rank(row.member, ranked, results.sign)) if row.member in ranked else row for row in rows
     ]
     return sorted(placed, key=lambda row: results.sign * row.mean)
 
@@ -82,12 +81,8 @@ def _is_ranked(row: Standing) -> bool:
     return len(row.scores) == len(SEEDS) and not row.equal_minutes
 
 
-def _rank(member: str, ranked: Mapping[str, Interval | None], sign: int) -> int:
-    own = ranked[member]
-    assert own is not None  # ranked members have several seeds
-    worst = own[0] if sign > 0 else own[1]  # the end of the interval that is nearest to better scores
-    others = (other for name, other in ranked.items() if name != member and other is not None)
-    return 1 + sum(other[1] < worst if sign > 0 else other[0] > worst for other in others)
+def _rank(member: str, ranked: Mapping[str, Interval], sign: int) -> int:
+    return 1 + sum(is_better(other, ranked[member], sign) for other in ranked.values())
 
 
 def pareto_front(points: Mapping[str, Point], sign: int) -> list[str]:

@@ -1,19 +1,13 @@
 """run_arena: train the entrants of the arena, one after the other, and write each result to its file."""
 
-import os
-import platform
 import sys
+import warnings
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stderr
 from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 from statistics import median
 from typing import cast
 
-import torch
-
-from kinformer import __version__
 from kinformer.core.model import Model
 from kinformer.lab.arena.arena_results import ArenaRun, EntrantFacts, TaskResults, read_results, write_results
 from kinformer.lab.arena.arena_task import NOVEL, SAMPLE, ArenaTask
@@ -27,6 +21,7 @@ from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.data import Data
 from kinformer.lab.data.spec import read_spec
 from kinformer.lab.data.text import TextData
+from kinformer.lab.machine import describe_machine
 from kinformer.lab.train.budget import StepBudget
 from kinformer.lab.train.evaluate import evaluate, evaluate_batches
 from kinformer.lab.train.loop import TrainingStopped
@@ -52,16 +47,22 @@ def read_data(task: ArenaTask, novel: Path | None) -> Data:
     return read_spec(f"text={novel}")
 
 
-def start_results(task: ArenaTask, data: Data) -> TaskResults:
-    """Return the results of a task before its first training.
+def open_results(task: ArenaTask, data: Data, folder: Path) -> TaskResults:
+    """Return the results of a task in all files of a folder, which may have none yet.
 
     task: the task.
     data: its data.
+    folder: the folder of the results.
+
+    Errors: ValueError if the folder holds results of other data or of another budget.
     """
     model = entrant(BASELINE, row_length(task, data)).build(0)
     levels = {name: float(level) for name, level in data.levels(model, "test", task.length, SAMPLE).items()}
-    name = f"{Path(data.name.removeprefix('text=')).name}" if task.is_text else data.name
-    return TaskResults(task, f"{name}, fingerprint {data.fingerprint[:16]}", levels)
+    name = Path(data.name.removeprefix("text=")).name if task.is_text else data.name
+    results = TaskResults(task, f"{name}, fingerprint {data.fingerprint[:16]}", levels)
+    if (earlier := read_results(folder).get(task.name)) is not None:
+        results.add(earlier)
+    return results
 
 
 def row_length(task: ArenaTask, data: Data) -> int:
@@ -74,25 +75,22 @@ def row_length(task: ArenaTask, data: Data) -> int:
 
 
 def run_task(
-    task: ArenaTask, data: Data, members: Sequence[str], folder: Path, on_progress: ArenaProgress
-) -> TaskResults:
+    results: TaskResults, data: Data, members: Sequence[str], folder: Path, on_progress: ArenaProgress
+) -> None:
     """Train the members that have no result of a task yet, and write its file after each training.
 
-    The results of all files of the folder count, so the same call goes on after an interruption. A task that gpt does
-    not learn ends after gpt.
+    The trainings are added to the results. A task that gpt does not learn ends after gpt.
 
-    task: the task.
-    data: its data.
+    results: the results of the task so far, as `open_results` returns them.
+    data: the data of the task.
     members: names of the members.
     folder: the folder of the results.
     on_progress: called with the trainings that are done and a note.
 
-    Errors: ValueError if the folder holds results of other data or another budget; OSError if it cannot be written.
+    Errors: OSError if the folder cannot be written.
     """
+    task = results.task
     path = folder / f"{task.name}.json"
-    results = start_results(task, data)
-    if (earlier := read_results(folder).get(task.name)) is not None:
-        results.add(earlier)
     done, total = 0, count_missing(results, members)
     while (run := next_run(results, members)) is not None:
         if run.member not in results.facts:
@@ -102,7 +100,6 @@ def run_task(
         results.runs.append(train_run(run, results, data, _ShareDisplay(on_progress, done, note)))
         write_results(results, path)
         done += 1
-    return results
 
 
 def measure_facts(member: str, task: ArenaTask, data: Data) -> EntrantFacts:
@@ -122,7 +119,7 @@ def measure_facts(member: str, task: ArenaTask, data: Data) -> EntrantFacts:
     model = choice.build(0)
     batch = sample_rows(model, 1, rows)
     return EntrantFacts(
-        choice.text if choice.text != member else member,
+        choice.text,
         sum(parameter.numel() for parameter in model.parameters()),
         count_state(model, rows),
         count_flops(model, rows),
@@ -164,10 +161,10 @@ def train_run(run: PlannedRun, results: TaskResults, data: Data, show: _ShareDis
     model = entrant(run.member, row_length(task, data)).build(run.seed)
     if show is not None:
         show.steps = steps
-    on = f"kinformer {__version__}, torch {torch.__version__}, {platform.processor() or platform.machine()}, "
-    on += f"{os.cpu_count()} cores"
+    on = describe_machine()
     try:
-        with redirect_stderr(StringIO()):  # warnings about a member would be repeated for each training
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # warnings about a member would be repeated for each training
             history = train(model, data, StepBudget(steps), settings, show=show)
     except TrainingStopped:
         return ArenaRun(run.member, run.rate, run.seed, steps, None, None, (), 0.0, on)

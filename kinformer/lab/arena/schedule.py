@@ -46,7 +46,7 @@ def count_missing(results: TaskResults, members: Sequence[str]) -> int:
     tuned = dict.fromkeys((BASELINE, *(rate_kind(name) for name in members)))
     tuning = sum((kind, rate, TUNING) not in done for kind in tuned for rate in RATES)
     seeds = {
-        name: len(_seeds(name)) - sum(run.seed in _seeds(name) for run in results.of_member(name))
+        name: len(_seeds(name)) - sum(run.seed in _seeds(name) for run in compared_runs(results, name))
         for name in dict.fromkeys((BASELINE, *members))
     }
     return tuning + sum(seeds.values())
@@ -57,7 +57,7 @@ def has_passed(results: TaskResults) -> bool | None:
 
     results: the results of the task so far.
     """
-    scores = [run.test for run in results.of_member(BASELINE) if run.seed in SEEDS]
+    scores = [run.test for run in compared_runs(results, BASELINE)]
     if len(scores) < len(SEEDS):
         return None
     return all(score is not None and results.task.passes(score, results.levels) for score in scores)
@@ -115,9 +115,10 @@ def _missing(results: TaskResults, members: Sequence[str]) -> Iterator[PlannedRu
 
 
 def compared_runs(results: TaskResults, member: str) -> list[ArenaRun]:
-    """Return the runs of a member that are compared with other members, without those that tune the rate.
+    """Return the runs of a member that are compared with other members: at its best rate, for the seeds 1 to 3.
 
     results: the results of the task.
     member: name of the member.
     """
-    return [run for run in results.of_member(member) if run.seed in SEEDS]
+    rate = best_rate(results, rate_kind(member))
+    return [run for run in results.of_member(member) if run.seed in SEEDS and run.rate == rate]

@@ -20,6 +20,15 @@ def interval(values: Sequence[float]) -> Interval | None:
     return fmean(values) - half, fmean(values) + half
 
 
+def is_better(first: Interval, second: Interval, sign: int) -> bool:
+    """Return whether a whole interval is better than another one.
+
+    first, second: the intervals.
+    sign: 1 if lower values are better, -1 if higher values are better.
+    """
+    return first[1] < second[0] if sign > 0 else first[0] > second[1]
+
+
 def unresolved_pairs(intervals: Mapping[str, Interval | None]) -> list[tuple[str, str]]:
     """Return the pairs of names that cannot be ranked because their intervals overlap.
 

@@ -1,6 +1,7 @@
 """Memorization: a dictionary that is the same in all rows is learned into the weights."""
 
 from dataclasses import dataclass
+from functools import cache
 from math import ceil
 
 import numpy
@@ -54,15 +55,23 @@ class Memorization(Task):
         return ceil(self.entries / self.values) / self.entries
 
     def row(self, rng: Generator) -> TaskRow:
-        fixed = numpy.random.default_rng(self.dictionary)
-        keys = fixed.choice(len(LETTERS) ** self.key_length, self.entries, replace=False)
-        values = fixed.permutation(numpy.arange(self.entries) % self.values)
+        facts = _draw_facts(self.entries, self.key_length, self.values, self.dictionary)
         queried = rng.choice(self.entries, self.queries, replace=False)
-        return TaskRow([(self._spell(int(keys[n])) + b"?", DIGITS[values[n] : values[n] + 1]) for n in queried])
+        return TaskRow([(facts[n][0] + b"?", facts[n][1]) for n in queried])
 
-    def _spell(self, key: int) -> bytes:
-        """Return the letters of a key, which is a number written with letters as digits."""
-        return bytes(LETTERS[key // len(LETTERS) ** place % len(LETTERS)] for place in range(self.key_length))
+
+@cache
+def _draw_facts(entries: int, key_length: int, values: int, dictionary: int) -> list[tuple[bytes, bytes]]:
+    """Return the keys of a dictionary with their digits; it is drawn once, not for each row."""
+    fixed = numpy.random.default_rng(dictionary)
+    keys = fixed.choice(len(LETTERS) ** key_length, entries, replace=False)
+    digits = fixed.permutation(numpy.arange(entries) % values)
+    return [(_spell(int(key), key_length), DIGITS[n : n + 1]) for key, n in zip(keys, digits, strict=True)]
+
+
+def _spell(key: int, length: int) -> bytes:
+    """Return the letters of a key, which is a number written with letters as digits."""
+    return bytes(LETTERS[key // len(LETTERS) ** place % len(LETTERS)] for place in range(length))
 
 
 EXAMPLES = (Memorization, lambda: Memorization(100, 2, values=7, queries=4, dictionary=1))

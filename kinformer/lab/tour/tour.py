@@ -1,8 +1,6 @@
 """The tour: train three models at equal time, time attention, and look at a trained model."""
 
 import math
-import os
-import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -10,15 +8,13 @@ from pathlib import Path
 from time import monotonic
 from typing import NamedTuple
 
-import torch
-
-from kinformer import __version__
 from kinformer.checkpoint.checkpoint import load
 from kinformer.checkpoint.model_files import BEST
 from kinformer.core.model import Model
 from kinformer.lab.compare.samples import draw_sample
 from kinformer.lab.data.text import TextData
 from kinformer.lab.look import AttentionMaps, look
+from kinformer.lab.machine import describe_machine
 from kinformer.lab.member_choice import parse_member_text
 from kinformer.lab.tour.attention_times import AttentionTime, time_attention
 from kinformer.lab.train.budget import MinuteBudget, StepBudget
@@ -175,7 +171,7 @@ class TourResults:
     data: str
     measured: str
     seconds: float
-    machine: str = field(default_factory=lambda: describe_machine())
+    machine: str = field(default_factory=lambda: f"{describe_machine()}; {date.today():%Y-%m-%d}")
 
 
 def plan_tour(data: TextData, minutes: float | None = None, seed: int = 0) -> TourPlan:
@@ -327,14 +323,4 @@ def _measured(contender: Contender, model: Model, history: History, data: TextDa
         sample.milliseconds,
         sample.prompt.decode("utf-8", "replace"),
         sample.sample.decode("utf-8", "replace"),
-    )
-
-
-def describe_machine() -> str:
-    """Return the hardware, the versions and the date in words."""
-    processor = platform.processor() or platform.machine()
-    return (
-        f"{processor}, cores: {os.cpu_count()}, threads: {torch.get_num_threads()}; "
-        f"Python {platform.python_version()}, torch {torch.__version__}, kinformer {__version__}; "
-        f"{date.today():%Y-%m-%d}"
     )

@@ -25,8 +25,8 @@ def test_without_result_files_the_table_has_no_tasks(tmp_path: Path) -> None:
 
 
 def test_the_table_has_the_scores_and_intervals_of_the_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    results = results_of({"gpt": (2.0, 2.1, 2.2), "llama": (1.0, 1.0, 1.0), "lstm": (1.5,)}, TEXT)
-    results.facts |= {"calm": facts(8.0), "reformer": facts()}
+    results = results_of({"gpt": (2.0, 2.1, 2.2), "llama": (1.0, 1.0, 1.0), "lstm": (1.5,), "reformer": ()}, TEXT)
+    results.facts["calm"] = facts(8.0)
     results.runs += [arena_run("calm", seed, 1.4) for seed in SEEDS]
     results.runs += [arena_run("reformer", seed, score) for seed, score in zip(SEEDS, (1.3, 1.3, None), strict=True)]
     write_results(results, tmp_path / "novel.json")

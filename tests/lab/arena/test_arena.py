@@ -21,8 +21,8 @@ from kinformer.lab.arena.arena_results import (
 )
 from kinformer.lab.arena.arena_task import RATES, ArenaTask
 from kinformer.lab.arena.ranking import pareto_front, standings
-from kinformer.lab.arena.run_arena import run_task
-from kinformer.lab.arena.schedule import SEEDS, PlannedRun, count_missing, has_passed, next_run, steps_of
+from kinformer.lab.arena.run_arena import open_results
+from kinformer.lab.arena.schedule import SEEDS, TUNING, PlannedRun, count_missing, has_passed, next_run, steps_of
 from kinformer.lab.compare.parameters import count_parameters
 from kinformer.lab.data import task as task_data
 from kinformer.lab.data.spec import read_spec
@@ -43,9 +43,19 @@ def arena_run(member: str, seed: int, test: float | None, rate: float = RATES[0]
 
 
 def results_of(scores: dict[str, tuple[float, ...]], task: ArenaTask = TASK) -> TaskResults:
-    """Results with the scores of the compared seeds of each member."""
-    runs = [arena_run(name, seed, x) for name, values in scores.items() for seed, x in zip(SEEDS, values, strict=False)]
-    return TaskResults(task, "data", {"gzip -9": 3.0}, {name: facts() for name in scores}, runs)
+    """Results with the scores of the compared seeds of each member, whose first rate is the best of its kind."""
+    worse = 9.0 if task.is_text else 0.0
+    runs = [
+        arena_run(kind, TUNING, worse if place else 1.0, rate)
+        for kind in dict.fromkeys(map(entrant.rate_kind, scores))
+        for place, rate in enumerate(RATES)
+    ]
+    runs += [
+        arena_run(name, seed, x) for name, values in scores.items() for seed, x in zip(SEEDS, values, strict=False)
+    ]
+    return TaskResults(
+        task, "data", {"gzip -9": 3.0}, {name: facts() for name in scores}, sorted(runs, key=lambda run: run.key)
+    )
 
 
 def play(results: TaskResults, names: list[str], score: dict[str, float]) -> list[PlannedRun]:
@@ -207,6 +217,8 @@ def test_wrong_names_are_refused_in_one_line(tmp_path: Path, capsys: pytest.Capt
         (["arena", "bert"], "bert takes no part in the arena"),
         (["arena", "--task", "mqarr"], "there is no task 'mqarr' in the arena"),
         (["arena", "--task", "novel"], "needs a text: give --novel FILE"),
+        (["arena", "--task", "listops", "--novel", "x.txt"], "--novel has no effect without the task novel"),
+        (["arena", "gpt", "--others"], "--others has no effect with names of members"),
     ):
         assert run([*words, "--out", str(tmp_path / "out")]) == 2
         assert message in (error := capsys.readouterr().err) and len(error.splitlines()) == 1
@@ -222,4 +234,4 @@ def test_the_page_says_why_a_task_compares_no_members_and_escapes_names() -> Non
 def test_results_of_other_data_stop_a_task_before_it_trains(tmp_path: Path) -> None:
     write_results(results_of({"gpt": (0.5,)}), tmp_path / "recall.json")
     with pytest.raises(ValueError, match="differ in data"):
-        run_task(TASK, read_spec(TASK.data), ["gpt"], tmp_path, lambda done, note: None)
+        open_results(TASK, read_spec(TASK.data), tmp_path)

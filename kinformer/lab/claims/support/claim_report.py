@@ -1,19 +1,15 @@
 """Reports of measured claims: a JSON file and a text for each claim, in one folder."""
 
 import json
-import os
-import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import get_args
 
-import torch
-
-from kinformer import __version__
 from kinformer.checkpoint.atomic_files import write
 from kinformer.core.from_json import from_json
 from kinformer.lab.claims.support.verdict import Claim, Verdict
+from kinformer.lab.machine import describe_machine
 
 VERDICTS = get_args(Verdict)
 
@@ -79,11 +75,10 @@ def make_report(name: str, claim: Claim, seconds: float, minutes: float | None) 
         MeasureReport(each.quantity, [float(value) for value in each.values], each.summary, each.verdict)
         for each in claim.measures
     ]
-    processor = platform.processor() or platform.machine()
-    on = f"kinformer {__version__}, torch {torch.__version__}, {processor}, {os.cpu_count()} cores"
     facts = {key: str(text) for key, text in claim.facts.items()}
     return ClaimReport(
-        name, claim.statement, claim.source, claim.verdict, measures, facts, round(seconds, 1), minutes, on
+        *(name, claim.statement, claim.source, claim.verdict, measures, facts, round(seconds, 1), minutes),
+        describe_machine(),
     )
 
 

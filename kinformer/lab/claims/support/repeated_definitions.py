@@ -1,5 +1,6 @@
 """Documents that define names and repeat them later, and Memorizing Transformers that learn them."""
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -95,6 +96,13 @@ def train_on_documents(model: LM, seed: int, steps: int) -> LM:
 
 
 @torch.no_grad()
+def _value_bits(model: LM) -> tuple[Float[Tensor, " N"], Int[Tensor, " N"]]:
+    """Return the bits of every predicted token of new documents, and its distance from a definition."""
+    tokens, distance = documents(TESTED, 9_999)
+    nats = F.cross_entropy(model.eval().logits(tokens[:, :-1]).y.mT, tokens[:, 1:], reduction="none")
+    return nats.double().flatten() / math.log(2), distance[:, 1:].flatten()
+
+
 def bits_by_distance(model: LM) -> Float[Tensor, " D"]:
     """Return the mean bits of the values of repeats, by the distance from their definition.
 
@@ -102,21 +110,17 @@ def bits_by_distance(model: LM) -> Float[Tensor, " D"]:
 
     model: model to evaluate.
     """
-    tokens, distance = documents(TESTED, 9_999)
-    bits = F.cross_entropy(model.eval().logits(tokens[:, :-1]).y.mT, tokens[:, 1:], reduction="none")
-    distance = distance[:, 1:].flatten()
-    sums = torch.zeros(LENGTH, dtype=torch.double).index_add_(0, distance, bits.double().flatten())
-    means = sums / distance.bincount(minlength=LENGTH) / torch.tensor(2.0).log()
+    bits, distance = _value_bits(model)
+    sums = torch.zeros(LENGTH, dtype=torch.double).index_add_(0, distance, bits)
+    means = sums / distance.bincount(minlength=LENGTH)
     means[0] = torch.nan
     return means
 
 
-@torch.no_grad()
 def far_bits(model: LM) -> float:
     """Return the mean bits of values at least four times the context after their definition.
 
     model: model to evaluate.
     """
-    tokens, distance = documents(TESTED, 9_999)
-    bits = F.cross_entropy(model.eval().logits(tokens[:, :-1]).y.mT, tokens[:, 1:], reduction="none")
-    return float(bits[distance[:, 1:] >= FAR].double().mean() / torch.tensor(2.0).log())
+    bits, distance = _value_bits(model)
+    return float(bits[distance >= FAR].mean())
