@@ -29,7 +29,7 @@ from tests.rows_table import (
 )
 
 # The fewest entries of all rows together. Raise a number when rows gain entries; lower it only with a reason.
-FEWEST = {"part": 338, "member": 281, "test": 396, "peer": 96, "claim": 65}
+FEWEST = {"part": 338, "member": 281, "test": 396, "peer": 96, "claim": 86}
 WRITE = "Then run `python -m tests.rows_table`"
 
 

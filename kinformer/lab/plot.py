@@ -80,6 +80,22 @@ def seed_mean(runs: Sequence[Sequence[float]]) -> list[float]:
     return [mean(values) for values in zip(*runs, strict=True)]
 
 
+def seed_curves(
+    x: Sequence[float], curves: Mapping[Any, Sequence[Sequence[float]]], style: str = "o-"
+) -> list[PlotLine]:
+    """Return a pale line of each seed and a labelled line of their mean, in one colour for each name.
+
+    x: x coordinates of all curves.
+    curves: a list of values for each seed, by name.
+    style: marker and dash of the mean.
+    """
+    lines = []
+    for number, (name, runs) in enumerate(curves.items()):
+        lines += [PlotLine(x, run, "", "-", f"C{number}", 0.3) for run in runs]
+        lines.append(PlotLine(x, seed_mean(runs), name, style, f"C{number}"))
+    return lines
+
+
 def slope(x: Sequence[float], y: Sequence[float]) -> float:
     """Return the exponent p of y = c x^p, fitted by least squares to the logarithms.
 

@@ -10,7 +10,7 @@ from kinformer.lab.claims.support.claim_models import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.text import TextData
 from kinformer.lab.data.text import read as read_text
-from kinformer.lab.plot import Plot, PlotLine, seed_mean
+from kinformer.lab.plot import Plot, seed_curves, seed_mean
 from kinformer.lab.train.evaluate import evaluate
 from kinformer.lab.train.fit import fit
 from kinformer.members.bloom import bloom
@@ -95,15 +95,11 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
 
 
 def _plot(by_name: dict[str, list[list[float]]], lengths: Sequence[int]) -> Plot:
-    lines = []
-    for colour, (name, runs) in zip(("tab:blue", "tab:orange"), by_name.items(), strict=True):
-        lines += [PlotLine(lengths, run, "", "-", colour, 0.3) for run in runs]
-        lines.append(PlotLine(lengths, seed_mean(runs), name, "o-", colour))
     return Plot(
         f"trained on rows of {LENGTH} bytes",
         "bytes of a test row",
         "validation perplexity per byte",
-        lines,
+        seed_curves(lengths, by_name),
         log="x",
         ticks=lengths,
         ylim=(0, None),

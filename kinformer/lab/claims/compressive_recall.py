@@ -12,7 +12,7 @@ from kinformer.core.batch import TokenBatch
 from kinformer.lab.claims.support.claim_models import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.batches import Batches
-from kinformer.lab.plot import Plot, PlotLine, seed_mean
+from kinformer.lab.plot import Plot, seed_curves
 from kinformer.lab.train.fit import fit
 from kinformer.members.compressive_transformer import compressive_transformer
 from kinformer.models.lm import LM
@@ -168,15 +168,11 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     facts["steps of training"] = f"{steps} of {ROWS} rows"
     facts["the paper's scale"] = PAPER_SIZES
     distances = [gap + 2 for gap in gaps]
-    lines = []
-    for n, (name, of) in enumerate(curves.items()):
-        lines += [PlotLine(distances, curve, "", "-", f"C{n}", 0.3) for curve in of]
-        lines.append(PlotLine(distances, seed_mean(of), name, "o-", f"C{n}"))
     plot = Plot(
         "recall by distance; vertical lines: n_m N and (n_m + c n_cm) N",
         "least distance of a definition, in tokens",
         "share of correct values",
-        lines,
+        seed_curves(distances, curves),
         levels=((CHANCE, "guessing"),),
         marks=(NEAR, RANGE),
         ylim=(0, 1.05),

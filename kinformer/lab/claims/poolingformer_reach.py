@@ -7,7 +7,7 @@ from kinformer.core.model import Model
 from kinformer.lab.claims.support.claim_models import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.task import TaskData
-from kinformer.lab.plot import Plot, PlotLine, seed_mean
+from kinformer.lab.plot import Plot, seed_curves
 from kinformer.lab.tasks.needle import Needle
 from kinformer.lab.train.fit import fit
 from kinformer.members.longformer import longformer
@@ -93,10 +93,8 @@ def claim(seeds: Sequence[int], length: int = LENGTH, steps: int = STEPS) -> Cla
 
 
 def _plot(runs_by_name: dict[str, list[NeedleCurve]], guessing: float) -> Plot:
-    lines = []
-    for colour, (name, runs) in zip(("tab:blue", "tab:gray", "tab:orange"), runs_by_name.items(), strict=True):
-        lines += [PlotLine(run.steps, run.accuracy, "", "-", colour, 0.3) for run in runs]
-        lines.append(PlotLine(runs[0].steps, seed_mean([run.accuracy for run in runs]), name, "-", colour))
+    steps = next(iter(runs_by_name.values()))[0].steps
+    lines = seed_curves(steps, {name: [run.accuracy for run in runs] for name, runs in runs_by_name.items()}, "-")
     return Plot(
         "needle at the beginning of the row",
         "training steps",

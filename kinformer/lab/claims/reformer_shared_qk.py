@@ -10,7 +10,7 @@ from kinformer.lab.claims.support.claim_models import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.text import TextData
 from kinformer.lab.data.text import read as read_text
-from kinformer.lab.plot import Plot, PlotLine, seed_mean
+from kinformer.lab.plot import Plot, seed_curves
 from kinformer.lab.train.fit import fit
 from kinformer.members.gpt import gpt
 from kinformer.models.lm import LM
@@ -107,10 +107,6 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     facts["training"] = f"{steps} steps of {ROWS} rows of {LENGTH} bytes, learning rate {RATE:g}"
     facts["bits of guessing"] = "8, all bytes equally likely"
     facts["the paper's scale"] = SCALE
-    lines = []
-    for colour, form in zip(("tab:blue", "tab:orange"), FORMS, strict=True):
-        at = [step for step, _ in curves[form][0]]
-        lines += [PlotLine(at, run, "", "-", colour, 0.3) for run in bits[form]]
-        lines.append(PlotLine(at, seed_mean(bits[form]), form, "o-", colour))
-    plot = Plot("queries and keys", "training steps", "validation bits per byte", lines)
+    measured_at = [step for step, _ in curves[FORMS[0]][0]]
+    plot = Plot("queries and keys", "training steps", "validation bits per byte", seed_curves(measured_at, bits))
     return Claim(SAYS, SOURCE, measures, facts, (plot,))

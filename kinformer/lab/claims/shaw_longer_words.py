@@ -12,7 +12,7 @@ from kinformer.lab.claims.support.claim_models import mean_metric, seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.batches import Batches
 from kinformer.lab.data.task import TaskData, of_form
-from kinformer.lab.plot import Plot, PlotLine, seed_mean
+from kinformer.lab.plot import Plot, seed_curves, seed_mean
 from kinformer.lab.tasks.reverse import Reverse
 from kinformer.lab.train.fit import fit
 from kinformer.members.shaw import shaw
@@ -117,15 +117,11 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
 
 
 def _plot(by_position: dict[str, list[list[float]]], guessing: float) -> Plot:
-    lines = []
-    for colour, (position, runs) in zip(("tab:blue", "tab:orange"), by_position.items(), strict=True):
-        lines += [PlotLine(LENGTHS, run, "", "-", colour, 0.3) for run in runs]
-        lines.append(PlotLine(LENGTHS, seed_mean(runs), position, "o-", colour))
     return Plot(
         f"words backwards, trained on up to {LONGEST} letters",
         "letters of a word",
         "share of correct letters",
-        lines,
+        seed_curves(LENGTHS, by_position),
         levels=((guessing, "guessing"),),
         marks=(LONGEST,),
         ylim=(0, 1.05),

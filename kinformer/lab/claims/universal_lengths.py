@@ -11,7 +11,7 @@ from torch import Tensor
 from kinformer.lab.claims.support.claim_models import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.batches import Batches
-from kinformer.lab.plot import Plot, PlotLine, seed_mean
+from kinformer.lab.plot import Plot, seed_curves
 from kinformer.lab.train.fit import fit
 from kinformer.members.transformer import transformer
 from kinformer.members.universal_transformer import universal_transformer
@@ -151,14 +151,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
             f"{problem}, trained on up to {LEARNED} letters",
             "letters of a word",
             "share of correct letters",
-            [
-                line
-                for n, name in enumerate(MODELS)
-                for line in (
-                    *(PlotLine(LENGTHS, run.letters, "", "-", f"C{n}", 0.3) for run in runs[name, problem]),
-                    PlotLine(LENGTHS, seed_mean([run.letters for run in runs[name, problem]]), name, "o-", f"C{n}"),
-                )
-            ],
+            seed_curves(LENGTHS, {name: [run.letters for run in runs[name, problem]] for name in MODELS}),
             levels=((1 / LETTERS, "guessing"),),
             marks=(LEARNED,),
             ylim=(0, 1.05),
