@@ -115,7 +115,7 @@ def _missing(results: TaskResults, members: Sequence[str]) -> Iterator[PlannedRu
 
 
 def compared_runs(results: TaskResults, member: str) -> list[ArenaRun]:
-    """Return the runs of a member that are compared with other members: at its best rate, for the seeds 1 to 3.
+    """Return the runs of a member at its best rate for the seeds 1 to 3, which are compared.
 
     results: the results of the task.
     member: name of the member.
