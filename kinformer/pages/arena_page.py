@@ -22,6 +22,7 @@ LEAD = (
     "Members with a single seed are not ranked."
 )
 HEADS = ("rank", "score", "95% interval", "state", "time", "memory", "parameters", "rate", "steps")
+STATE = "bytes of decoding state"
 NOTES = (
     "State is the size of the decoding state after a row. Time is the time of a training step divided by gpt's, "
     "measured in turns. Memory is what the forward pass of a training row keeps for the backward pass. No member is "
@@ -71,7 +72,7 @@ def fronts(results: TaskResults) -> list[Plot]:
     """
     rows = [row for row in standings(results) if not row.equal_minutes]
     costs = {
-        "bytes of decoding state": {row.member: float(row.facts.state_bytes or 1) for row in rows},
+        STATE: {row.member: float(row.facts.state_bytes or 1) for row in rows},
         "time of a training step, gpt = 1": {row.member: row.facts.time_ratio for row in rows},
         "bytes kept for the backward pass of a row": {row.member: float(row.facts.saved_bytes) for row in rows},
         "parameters": {row.member: float(row.facts.parameters) for row in rows},
@@ -82,8 +83,8 @@ def fronts(results: TaskResults) -> list[Plot]:
         points = {row.member: (by_member[row.member], row.mean) for row in rows}
         front = [points[name] for name in pareto_front(points, results.sign)]
         line = PlotLine([x for x, _ in front], [y for _, y in front], "Pareto front", "--", "tab:gray")
-        log: Axes = "" if cost == "parameters" else "x"
-        plots.append(Plot(results.task.name, cost, score, [line], points=points, log=log))
+        log: Axes = "x" if cost == STATE else ""  # states of members differ by orders of magnitude
+        plots.append(Plot(results.task.name, cost, score, [line], points=points, log=log, prefixed="x"))
     return plots
 
 
