@@ -96,19 +96,23 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
         Measure("mean span of the last layer minus the first", [x[-1] - x[0] for x in layers], "least", 0),
         Measure(
             "flops per token, learned spans divided by a fixed span",
-            [run.flops / other.flops for run, other in zip(learned, fixed, strict=True)],
+            [run.flops / fixed_run.flops for run, fixed_run in zip(learned, fixed, strict=True)],
             "most",
             1,
         ),
         Measure(
             "bits per byte of test, learned spans minus a fixed span",
-            [run.bits - other.bits for run, other in zip(learned, fixed, strict=True)],
+            [run.bits - fixed_run.bits for run, fixed_run in zip(learned, fixed, strict=True)],
             "most",
             EQUAL,
         ),
     )
-    facts = {f"bits per byte of test, {name}": f"{mean(run.bits for run in of):.3f}" for name, of in runs.items()}
-    facts |= {f"flops per token, {name}": f"{mean(run.flops for run in of):,.0f}" for name, of in runs.items()}
+    facts = {
+        f"bits per byte of test, {name}": f"{mean(run.bits for run in results):.3f}" for name, results in runs.items()
+    }
+    facts |= {
+        f"flops per token, {name}": f"{mean(run.flops for run in results):,.0f}" for name, results in runs.items()
+    }
     facts["mean span by layer, from the first"] = ", ".join(f"{mean(x):.1f}" for x in zip(*layers, strict=True))
     facts["steps of training"] = f"{steps} of {ROWS} rows of {LENGTH} bytes"
     facts["the paper's scale"] = PAPER_SIZES
@@ -128,8 +132,13 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
             ticks=list(places),
         ),
         by_category(
-            "cost", "flops per token", {name: [run.flops for run in of] for name, of in runs.items()}, bars=True
+            "cost",
+            "flops per token",
+            {name: [run.flops for run in results] for name, results in runs.items()},
+            bars=True,
         ),
-        by_category("loss", "bits per byte of test", {name: [run.bits for run in of] for name, of in runs.items()}),
+        by_category(
+            "loss", "bits per byte of test", {name: [run.bits for run in results] for name, results in runs.items()}
+        ),
     )
     return Claim(SAYS, SOURCE, measures, facts, plots)

@@ -151,16 +151,16 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
             model = train_model(compressed, seed, steps)
             curves[name].append([recall(model, gap) for gap in gaps])
             measured[name].append(measure_range(model, RANGE + 2 * SEGMENT, seed))
-    at = gaps.index(GAP)
-    with_it, without = ([curve[at] for curve in of] for of in curves.values())
+    gap_place = gaps.index(GAP)
+    with_it, without = ([curve[gap_place] for curve in by_seed] for by_seed in curves.values())
     measures = (
         Measure("share of correct values with compression", with_it, "least", CHANCE),
         Measure("share of correct values without compression", without, "near", CHANCE, within=CLOSE),
         Measure("range in tokens with compression", measured["with compression"], "near", RANGE),
     )
     facts = {
-        f"share of correct values, {name}, after {gap} dots": f"{mean(curve[gaps.index(gap)] for curve in of):.3f}"
-        for name, of in curves.items()
+        f"share of correct values, {name}, after {gap} dots": f"{mean(curve[gaps.index(gap)] for curve in by_seed):.3f}"
+        for name, by_seed in curves.items()
         for gap in (LEARNED, GAP)
     }
     facts["guessing"] = f"{CHANCE:g}"

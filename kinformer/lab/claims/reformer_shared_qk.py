@@ -95,8 +95,8 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     """
     text = read_text("stdlib")
     curves = {form: [train_decoder(form, seed, steps, text) for seed in seeds] for form in FORMS}
-    bits = {form: [[value for _, value in curve] for curve in of] for form, of in curves.items()}
-    differences = [shared[-1] - other[-1] for shared, other in zip(bits["shared"], bits["separate"], strict=True)]
+    bits = {form: [[value for _, value in curve] for curve in runs] for form, runs in curves.items()}
+    differences = [shared[-1] - separate[-1] for shared, separate in zip(bits["shared"], bits["separate"], strict=True)]
     measures = (Measure("validation bits per byte, shared minus separate", differences, "most", WORSE),)
     facts = {
         f"validation bits per byte, {form}": f"{mean(run[-1] for run in bits[form]):.4f} "

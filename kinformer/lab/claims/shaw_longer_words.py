@@ -94,7 +94,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     by_position = {position: [accuracies(position, seed, steps) for seed in seeds] for position in MODELS}
     first, last = LENGTHS.index(LONGEST), LENGTHS.index(2 * LONGEST)
     losses = {position: [run[first] - run[last] for run in runs] for position, runs in by_position.items()}
-    saved = [other - own for own, other in zip(losses["relative"], losses["sinusoidal"], strict=True)]
+    saved = [absolute - own for own, absolute in zip(losses["relative"], losses["sinusoidal"], strict=True)]
     guessing = Reverse(LONGEST).chance_accuracy
     learnt = [min(run[first] for run in runs) for runs in zip(*by_position.values(), strict=True)]
     measures = (

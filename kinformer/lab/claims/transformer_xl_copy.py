@@ -118,10 +118,10 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     with seeded(seeds[0]):
         reaches = {name: least_reach(transformer_xl(**SIZES, memory=m), SEGMENT, 5) for name, m in MEMORIES.items()}
     facts = {
-        f"accuracy at distances {', '.join(map(str, of))}, {name}": ", ".join(
-            f"{mean(values):.3f}" for values in of.values()
+        f"accuracy at distances {', '.join(map(str, by_gap))}, {name}": ", ".join(
+            f"{mean(values):.3f}" for values in by_gap.values()
         )
-        for name, of in by_name.items()
+        for name, by_gap in by_name.items()
     }
     facts["tokens that every token of a segment reads back, through all layers"] = ", ".join(
         f"{reach} {name}" for name, reach in reaches.items()
@@ -134,8 +134,8 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
 
 def _plot(by_name: dict[str, dict[int, list[float]]], guessing: float) -> Plot:
     lines = [
-        PlotLine(list(of), [mean(values) for values in of.values()], name, "o-", colour)
-        for colour, (name, of) in zip(("tab:blue", "tab:gray"), by_name.items(), strict=True)
+        PlotLine(list(by_gap), [mean(values) for values in by_gap.values()], name, "o-", colour)
+        for colour, (name, by_gap) in zip(("tab:blue", "tab:gray"), by_name.items(), strict=True)
     ]
     return Plot(
         f"copies by {DEPTH} layers, segments of {SEGMENT}, memory of {MEMORY}",

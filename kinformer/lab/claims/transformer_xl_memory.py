@@ -76,17 +76,17 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     """
     text = read_text("stdlib")
     runs = {name: [measure_bits(memory, seed, steps, text) for seed in seeds] for name, memory in MEMORIES.items()}
-    own, other = runs.values()
-    saved = [without.segments - of.segments for of, without in zip(own, other, strict=True)]
-    sizes = [of.parameters / without.parameters for of, without in zip(own, other, strict=True)]
+    own, plain = runs.values()
+    saved = [without.segments - with_memory.segments for with_memory, without in zip(own, plain, strict=True)]
+    sizes = [with_memory.parameters / without.parameters for with_memory, without in zip(own, plain, strict=True)]
     measures = (
         Measure("bits per byte that the memory saves", saved, "least", 0),
         Measure("parameters with memory, divided by parameters without", sizes, "near", 1.0),
     )
     facts = {
-        f"validation bits per byte, {name}": f"{mean(run.segments for run in of):.3f} in segments, "
-        f"{mean(run.windows for run in of):.3f} in windows that overlap by half"
-        for name, of in runs.items()
+        f"validation bits per byte, {name}": f"{mean(run.segments for run in results):.3f} in segments, "
+        f"{mean(run.windows for run in results):.3f} in windows that overlap by half"
+        for name, results in runs.items()
     }
     facts["bits per byte saved, by seed"] = ", ".join(f"{bits:.3f}" for bits in saved)
     facts["parameters"] = f"{own[0].parameters:,}"
@@ -94,6 +94,6 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     plot = by_category(
         f"segments of {SEGMENT} bytes, {steps} steps",
         "validation bits per byte",
-        {name: [run.segments for run in of] for name, of in runs.items()},
+        {name: [run.segments for run in results] for name, results in runs.items()},
     )
     return Claim(SAYS, SOURCE, measures, facts, (plot,))

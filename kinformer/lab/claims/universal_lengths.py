@@ -93,8 +93,8 @@ def measure_shares(model: Seq2Seq, problem: Problem) -> LengthShares:
     letters, words = [], []
     for length in LENGTHS:
         source, answer = pairs(problem, TESTED, (length, length), 9_999)
-        read = torch.cat([torch.full((TESTED, 1), model.begin), answer[:, :-1]], 1)
-        right = model.logits(read, source=source).y.argmax(-1) == answer
+        inputs = torch.cat([torch.full((TESTED, 1), model.begin), answer[:, :-1]], 1)
+        right = model.logits(inputs, source=source).y.argmax(-1) == answer
         letters.append(float(right.double().mean()))
         words.append(float(right.all(1).double().mean()))
     return LengthShares(letters, words)
@@ -134,11 +134,11 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     )
     facts = {
         f"{problem}, {name}": ", ".join(
-            f"{mean(run.letters[n] for run in of):.3f} of letters and {mean(run.words[n] for run in of):.3f} of words "
-            f"at length {LENGTHS[n]}"
+            f"{mean(run.letters[n] for run in results):.3f} of letters and "
+            f"{mean(run.words[n] for run in results):.3f} of words at length {LENGTHS[n]}"
             for n in (LENGTHS.index(LEARNED), -1)
         )
-        for (name, problem), of in runs.items()
+        for (name, problem), results in runs.items()
     }
     facts["guessing"] = f"{1 / LETTERS:g} of letters"
     facts["weights"] = ", ".join(
