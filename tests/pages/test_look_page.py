@@ -216,7 +216,8 @@ def test_a_browser_shows_weights_by_pointer_and_by_keyboard(seen: AttentionMaps,
     page.keyboard.press("Escape")
     assert not page.locator("#zoom").is_visible()
 
-    # the text: arrow keys choose a token
+    # the text: arrow keys choose a token; the pointer must not lie on another one when the page scrolls
+    page.mouse.move(0, 0)
     page.locator("#tokens").focus()
     page.keyboard.press("Home")
     page.keyboard.press("ArrowRight")
