@@ -20,6 +20,7 @@ from kinformer.core.quote import quote
 from kinformer.core.state import leaves
 from kinformer.core.warn import warn
 from kinformer.decoding.beam import search
+from kinformer.decoding.compiled_steps import CompiledSteps
 from kinformer.decoding.generation_state import GenerationState
 from kinformer.decoding.prompt_rows import prompt_rows
 from kinformer.decoding.sampling import (
@@ -60,6 +61,7 @@ def generate(
     source: Int[Tensor, "R S"] | None = None,
     recompute: bool = False,
     on_tokens: TokensCallback | None = None,
+    compile: bool | CompiledSteps = False,
 ) -> Int[Tensor, "B N"]:
     """Continue each prompt by up to `steps` new tokens, by sampling or by beam search.
 
@@ -122,7 +124,7 @@ def generate(
     prompt, padded = _prompt(model, tokens, source, state, seed)
     given = stop if stop is None or callable(stop) else _stop_tokens(stop, model)
     with evaluating(model):
-        reader, text = _begin(model, prompt, padded, steps, state, source, recompute)
+        reader, text = _begin(model, prompt, padded, steps, state, source, recompute, compile)
         rows = method.go_on(reader, text, steps, _ends(given, end_tokens(model)), seed, on_tokens)
     return rows if tokens is not None else rows[:, prompt.shape[1] :]
 
@@ -189,6 +191,7 @@ def _begin(
     state: State | None,
     source: Int[Tensor, "R S"] | None,
     recompute: bool,
+    compile: bool | CompiledSteps,
 ) -> tuple[Any, GenerationState]:
     """Return the reader, a model or a sliding window over it, and the text with room for new tokens."""
     device = next(model.parameters()).device
@@ -196,6 +199,8 @@ def _begin(
     window = _sliding_window(model, _tokens_read(state) + length)
     if isinstance(state, SlidingState):
         window = cast(int, model.window)
+    if compile:
+        model = compile if isinstance(compile, CompiledSteps) else CompiledSteps(model)
     reader = model if window is None else SlidingReader(model, window)
     inputs: dict[str, Any] = {} if source is None else {"source": source.to(device)}
     full = state is None and not recompute and not padded and window is None
