@@ -49,6 +49,7 @@ TAKES: dict[str, tuple[Callable[[str, Any], Any], dict[str, tuple[list[Any], lis
             "temperature": ([*ODD, *SOME], [0, 1.5, 10**30]),
             "top_k": ([*NONE, *FEW], [1, 3, 10**30]),
             "top_p": ([*ODD, *FEW, 2], [0.5, 1]),
+            "min_p": ([*ODD, *SOME, 2], [0, 0.5, 1]),
             "beam": ([*NONE, *FEW], [1, 2]),
             "length_penalty": ([*ODD, *SOME, 41, 10**30], [0, 0.6]),
             "seed": ([*NONE[:-1], 2**64, -(2**63) - 1, [2.5], [2**64]], [0, 2**64 - 1, [3]]),

@@ -218,7 +218,7 @@ _ADVICE = {
     "a model of kinformer reads token ids": "inputs_embeds decoder_inputs_embeds",
     "-1 marks padding, on the left of a prompt": "padding_side pad pad_token_id prompt_lens pad_value ignore_index",
     "kinformer has none; temperature, top_k and top_p choose tokens": "repetition_penalty no_repeat_ngram_size "
-    "typical_p min_p min_length min_new_tokens encoder_repetition_penalty bad_words_ids logits_processor "
+    "typical_p min_length min_new_tokens encoder_repetition_penalty bad_words_ids logits_processor "
     "diversity_penalty num_beam_groups penalty_alpha generation_config",
     "generate returns only tokens; on_tokens gets the log-probability of each": "return_dict_in_generate "
     "output_scores output_logits",

@@ -3,14 +3,14 @@
 import math
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor, nn
 
 from kinformer.core.bias import Bias
-from kinformer.core.checks import check_finite_number, check_unused, check_whole_between, check_whole_number
+from kinformer.core.checks import check_whole_between, check_whole_number
 from kinformer.core.eval_mode import evaluating
 from kinformer.core.keyword_hints import hint_keywords
 from kinformer.core.kv_cache import widen_caches
@@ -19,19 +19,10 @@ from kinformer.core.position import Position, Rotation
 from kinformer.core.quote import quote
 from kinformer.core.state import leaves
 from kinformer.core.warn import warn
-from kinformer.decoding.beam import search
+from kinformer.decoding.decoding_method import make_method
 from kinformer.decoding.generation_state import GenerationState
 from kinformer.decoding.prompt_rows import prompt_rows
-from kinformer.decoding.sampling import (
-    LENGTH_PENALTY,
-    Seed,
-    Stop,
-    TokensCallback,
-    default_draw,
-    draw,
-    make_sampler,
-    row_seeds,
-)
+from kinformer.decoding.sampling import Seed, Stop, TokensCallback
 from kinformer.models.support.sliding_reader import SlidingReader, SlidingState, must_slide
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.sink_softmax import SinkSoftmax
@@ -39,7 +30,6 @@ from kinformer.nn.mechanisms.softmax import Softmax
 
 SEEDS = -(2**63), 2**64 - 1  # range of seeds that PyTorch accepts
 Prompt = Shaped[Tensor, "*B T"] | Sequence[int] | Sequence[Sequence[int]] | Mapping[str, Any]
-PENALTY = 40  # largest length penalty: for ten million tokens, ((5 + n) / 6)**penalty overflows a float beyond it
 
 
 @hint_keywords
@@ -51,6 +41,7 @@ def generate(
     temperature: float | None = None,
     top_k: int | None = None,
     top_p: float | None = None,
+    min_p: float | None = None,
     beam: int = 1,
     length_penalty: float | None = None,
     stop: int | Sequence[int] | Stop | None = None,
@@ -79,10 +70,11 @@ def generate(
         starts from `model.opening`, the ids before every target, which are not returned.
     steps: largest number of new tokens.
     temperature: tokens are sampled from softmax(logits / temperature); 0 takes the most likely token, the first of
-        equal ones. The default is 1 with top_k or top_p. If none of the three is given, temperature is 0.6 and top_p is
-        0.9, as in the commands `kinformer generate` and `kinformer compare`.
+        equal ones. The default is 1 with top_k, top_p or min_p. If none of the four is given, temperature is 0.6 and
+        top_p is 0.9, as in the commands `kinformer generate` and `kinformer compare`.
     top_k: number of most likely tokens to sample from.
     top_p: tokens are sampled from the smallest set of likeliest tokens whose probabilities sum to at least top_p.
+    min_p: tokens are sampled from those that are at least min_p times as probable as the most likely one.
     beam: number of rows that beam search keeps for each prompt at each step; 1 samples instead. The search returns the
         best row, ended or unfinished.
     length_penalty: exponent of the score of a row with n new tokens, log-probability / ((5 + n) / 6)**length_penalty. 0
@@ -105,13 +97,13 @@ def generate(
     Errors: ValueError for invalid arguments; NoState from a model that cannot decode; TypeError for a model without
     `start` and `logits`, and for a prompt that is not a tensor. A UserWarning is given beyond the length that the model
     was trained on.
-    Source: top-k: Fan et al., 2018, arXiv:1805.04833; top-p: Holtzman et al., 2019, arXiv:1904.09751; length penalty:
-    Wu et al., 2016, arXiv:1609.08144, section 7.
+    Source: top-k: Fan et al., 2018, arXiv:1805.04833; top-p: Holtzman et al., 2019, arXiv:1904.09751; min-p: Nguyen et
+    al., 2024, arXiv:2407.01082; length penalty: Wu et al., 2016, arXiv:1609.08144, section 7.
     """
-    penalty = LENGTH_PENALTY if length_penalty is None else length_penalty
-    method = _Method(*default_draw(temperature, top_k, top_p), beam, penalty)
-    _check(steps, method, state, recompute)
-    _refuse_unused(temperature, top_k, top_p, beam, length_penalty)
+    _check(steps, state, recompute)
+    method = make_method(
+        temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, beam=beam, length_penalty=length_penalty
+    )
     _refuse_seeds(seed)
     if not callable(getattr(model, "start", None)) or not callable(getattr(model, "logits", None)):
         raise TypeError(
@@ -123,62 +115,8 @@ def generate(
     given = stop if stop is None or callable(stop) else _stop_tokens(stop, model)
     with evaluating(model):
         reader, text = _begin(model, prompt, padded, steps, state, source, recompute)
-        rows = method.go_on(reader, text, steps, _ends(given, end_tokens(model)), seed, on_tokens)
+        rows = method.continue_rows(reader, text, steps, _ends(given, end_tokens(model)), seed, on_tokens)
     return rows if tokens is not None else rows[:, prompt.shape[1] :]
-
-
-class _Method(NamedTuple):
-    """Choice of tokens: sampling, or beam search if `beam` is above 1."""
-
-    temperature: float
-    top_k: int | None
-    top_p: float | None
-    beam: int
-    length_penalty: float
-
-    def check(self) -> None:
-        """Raise ValueError for invalid numbers."""
-        temperature, top_k, top_p, beam, length_penalty = self
-        (
-            check_finite_number("temperature", temperature),
-            check_whole_number("beam", beam),
-            check_finite_number("length_penalty", length_penalty),
-        )
-        if top_k is not None:
-            check_whole_number("top_k", top_k)
-        if top_p is not None:
-            check_finite_number("top_p", top_p)
-        if not 0 <= temperature < math.inf:
-            raise ValueError(
-                f"temperature={temperature} is not a number from 0 up; 0 takes the most probable token, 1 samples from "
-                "the unchanged probabilities"
-            )
-        if top_k is not None and top_k < 1:
-            raise ValueError(f"top_k={top_k} leaves no token; give 1 or more, or None for all tokens")
-        if top_p is not None and not 0 < top_p <= 1:
-            raise ValueError(f"top_p={top_p} is not a probability above 0; give at most 1, or None for all tokens")
-        if beam < 1:
-            raise ValueError(f"beam={beam} keeps no row; give 1 to sample, or more for beam search")
-        if not 0 <= length_penalty <= PENALTY:
-            raise ValueError(
-                f"length_penalty={length_penalty} is not a number from 0 to {PENALTY}; 0 favours short rows"
-            )
-
-    def go_on(
-        self,
-        reader: Any,
-        text: GenerationState,
-        steps: int,
-        ends: Stop | None,
-        seed: Seed,
-        on_tokens: TokensCallback | None,
-    ) -> Int[Tensor, "B N"]:
-        """Return the rows with up to `steps` new tokens."""
-        if self.beam > 1:
-            return search(reader, text, steps, self.beam, ends, self.length_penalty, on_tokens)
-        seeds = row_seeds(seed, len(text.rows))
-        choose = make_sampler(float(self.temperature), self.top_k, self.top_p, seeds, text.rows.device)
-        return draw(reader, text, steps, ends, choose, on_tokens)
 
 
 def _begin(
@@ -272,23 +210,9 @@ def _refuse_seeds(seed: Seed) -> None:
         check_whole_between("seed", item, *SEEDS)
 
 
-def _refuse_unused(
-    temperature: float | None, top_k: int | None, top_p: float | None, beam: int, length_penalty: float | None
-) -> None:
-    """Refuse arguments without effect. temperature=0 is allowed with a beam, because a beam draws nothing either."""
-    cuts = {"top_k": (top_k, None), "top_p": (top_p, None)}
-    if beam > 1:
-        check_unused(f"beam={beam}, which does not sample", temperature=(temperature or None, None), **cuts)
-    else:
-        check_unused("beam=1", length_penalty=(length_penalty, None))
-    if temperature == 0:
-        check_unused("temperature=0, which takes the most probable token", **cuts)
-
-
-def _check(steps: int, method: _Method, state: State | None, recompute: bool) -> None:
+def _check(steps: int, state: State | None, recompute: bool) -> None:
     if check_whole_number("steps", steps) < 0:
         raise ValueError(f"steps={steps} is negative; give the number of tokens to generate")
-    method.check()
     if recompute and state is not None:
         raise ValueError("recompute=True reads the whole row at each step and cannot use state=; drop one of the two")
 

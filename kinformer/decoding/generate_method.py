@@ -33,6 +33,7 @@ def generate(
     temperature: float | None = None,
     top_k: int | None = None,
     top_p: float | None = None,
+    min_p: float | None = None,
     num_beams: int = 1,
     length_penalty: float | None = None,
     num_return_sequences: int = 1,
@@ -59,8 +60,8 @@ def generate(
     max_length: largest number of tokens of a row: prompt and new tokens, or a target with `model.opening`. Only without
         max_new_tokens.
     do_sample: True samples; False takes the likeliest token.
-    temperature, top_k, top_p: as in `kf.generate`, only if do_sample; temperature is 1 by default, and top_k 50. If
-        top_k is 0, tokens are sampled from the whole vocabulary.
+    temperature, top_k, top_p, min_p: as in `kf.generate`, only if do_sample; temperature is 1 by default, and top_k
+        50. If top_k is 0, tokens are sampled from the whole vocabulary.
     num_beams: number of beams; 1 means no beam search.
     length_penalty: as in `kf.generate`, only for a beam search.
     num_return_sequences: number of samples of each row, only if do_sample.
@@ -75,7 +76,8 @@ def generate(
     """
     if input_ids is None:
         raise ValueError("generate got no input_ids. Give token ids [B, T]")
-    _check_sampling(do_sample, num_beams, num_return_sequences, temperature=temperature, top_k=top_k, top_p=top_p)
+    settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+    _check_sampling(do_sample, num_beams, num_return_sequences, **settings)
     rows = prompt_rows(
         input_ids if attention_mask is None else {"input_ids": input_ids, "attention_mask": attention_mask}, model
     ).repeat_interleave(check_at_least("num_return_sequences", num_return_sequences, 1), 0)
@@ -85,7 +87,7 @@ def generate(
         pad_token_id = _padding(model, end_tokens(model) if stop is None else stop)
     prefix = torch.tensor([model.opening]).expand(len(rows), -1) if is_pair else _ids(input_ids, rows, pad_token_id)
     steps = _new_tokens(max_new_tokens, max_length, prefix.shape[1], len(model.opening) - 1 if is_pair else 0)
-    sampling = {"temperature": 1.0 if temperature is None else temperature, "top_k": _top_k(top_k), "top_p": top_p}
+    sampling = settings | {"temperature": 1.0 if temperature is None else temperature, "top_k": _top_k(top_k)}
     new = generate_tokens(
         model,
         None if is_pair else rows,

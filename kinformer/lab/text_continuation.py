@@ -36,7 +36,7 @@ FILL = 'fill them in with `kinformer fill DIR --text "the wh_le"`'
 class WritingSettings:
     """Settings for continuing a text: sampling, or beam search if `beam` is above 1.
 
-    temperature, top_k, top_p: settings of sampling, as in `generate`.
+    temperature, top_k, top_p, min_p: settings of sampling, as in `generate`.
     beam: number of beams; 1 means sampling.
     length_penalty: length penalty of beam search.
     seed: seed of the first prompt. Each later prompt has the next number as its seed, so its text does not depend on
@@ -47,6 +47,7 @@ class WritingSettings:
     temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None
+    min_p: float | None = None
     beam: int = 1
     length_penalty: float | None = None
     seed: int | None = None

@@ -46,6 +46,7 @@ class Asking(Drawn):
                     "--temperature": NUMBERS,
                     "--top-k": NUMBERS,
                     "--top-p": ("0.5", *NUMBERS),
+                    "--min-p": ("0.1", *NUMBERS),
                     "--beam": ("2", "3", *SMALL),
                     "--length-penalty": NUMBERS,
                     "--seed": NUMBERS,
