@@ -61,9 +61,16 @@ def generate(
         float | None,
         typer.Option(help="Sample from tokens with at least this fraction of the likeliest token's probability."),
     ] = None,
+    repetition_penalty: Annotated[
+        float | None,
+        typer.Option(help="Factor against tokens that the text already has, such as 1.2; default: 1, no penalty."),
+    ] = None,
     beam: Annotated[
         int,
         typer.Option(help="Number of texts that beam search continues at once; 1 samples instead.", min=1, max=BEAM),
+    ] = 1,
+    best: Annotated[
+        int, typer.Option(help="With --beam: number of texts to print for each prompt, with their scores.", min=1)
     ] = 1,
     length_penalty: Annotated[
         float | None,
@@ -101,6 +108,8 @@ def generate(
         kinformer generate runs/llama/best --prompt "def main(" --tokens 200
         # One prompt per line of a file, with beam search
         kinformer generate runs/llama --prompts FILE --beam 4 --json
+        # The three best texts of a beam search, with their scores
+        kinformer generate runs/llama --prompt "def main(" --beam 4 --best 3
         kinformer generate hf:HuggingFaceTB/SmolLM2-135M-Instruct --chat "Who wrote Emma?"
         kinformer generate runs/pairs --source "ask 3"
         # Continue a long text that `kinformer read` has read
@@ -125,7 +134,7 @@ def generate(
         raise UserError("--chat is the whole text that the model reads; leave out prompts, sources and --state")
     _refuse_both(prompt=(prompt, prompts), source=(source, sources))
     sampling: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
-    _refuse_choices(sampling, beam, length_penalty)
+    _refuse_choices(sampling, beam, best, length_penalty)
     if beam > 1 or temperature == 0:
         refuse_useless(ctx, "when no token is random, with --beam or --temperature 0", "seed")
     started, read = read_texts(prompt, prompts, "prompt"), read_texts(source, sources, "source")
@@ -151,7 +160,9 @@ def generate(
             top_k=top_k,
             top_p=top_p,
             min_p=min_p,
+            repetition_penalty=repetition_penalty,
             beam=beam if beam > 1 else None,
+            best=best if best > 1 else None,
         )
         _refuse_other_readers("a model that writes text", knn=knn or None, datastore=datastore)
         refuse_useless(ctx, "on a model that generates pictures", "tokens")
@@ -168,7 +179,9 @@ def generate(
     model = with_datastore(model, folder, knn, datastore, continues=state is not None)
     settings = WritingSettings(
         **sampling,
+        repetition_penalty=repetition_penalty,
         beam=beam,
+        best=best,
         length_penalty=length_penalty,
         seed=seed,
         stop=None if stop is None else os.fsencode(stop),
@@ -211,7 +224,7 @@ def _refuse_both(**pairs: tuple[str | None, Path | None]) -> None:
             raise UserError(f"give one of --{name} and --{name}s")
 
 
-def _refuse_choices(sampling: dict[str, Any], beam: int, length_penalty: float | None) -> None:
+def _refuse_choices(sampling: dict[str, Any], beam: int, best: int, length_penalty: float | None) -> None:
     """Raise UserError for sampling options that are out of range or exclude each other."""
     top_p, min_p = sampling["top_p"], sampling["min_p"]
     if top_p is not None and not 0 < top_p <= 1:
@@ -227,5 +240,7 @@ def _refuse_choices(sampling: dict[str, Any], beam: int, length_penalty: float |
         raise UserError(
             f"--temperature 0 takes the likeliest token and does not sample; leave out {' and '.join(given[1:])}"
         )
+    if best > beam:
+        raise UserError(f"--best {best} needs a beam search that keeps {best} texts or more; give --beam {best}")
     if length_penalty is not None and beam == 1:
         raise UserError("--length-penalty has no effect without --beam; leave it out, or give --beam 4")

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from jaxtyping import Int
 from torch import Tensor
 
-from kinformer.core.checks import check_finite_number, check_unused, check_whole_number
+from kinformer.core.checks import check_at_least, check_finite_number, check_unused, check_whole_number
 from kinformer.decoding.beam import search
 from kinformer.decoding.generation_state import GenerationState, pad_rows
 from kinformer.decoding.sampling import (
@@ -26,12 +26,13 @@ LARGEST_PENALTY = 40  # for ten million tokens, ((5 + n) / 6)**length_penalty ov
 class DecodingMethod(NamedTuple):
     """Choice of tokens: sampling, or beam search if `beam` is above 1.
 
-    sampling: options of sampling.
-    beam, length_penalty: as in `generate`.
+    sampling: options of sampling. A beam search reads only the repetition penalty.
+    beam, best, length_penalty: as in `generate`.
     """
 
     sampling: Sampling
     beam: int
+    best: int
     length_penalty: float
 
     def check(self) -> None:
@@ -41,6 +42,11 @@ class DecodingMethod(NamedTuple):
         check_whole_number("beam", beam), check_finite_number("length_penalty", length_penalty)
         if beam < 1:
             raise ValueError(f"beam={beam} keeps no row; give 1 to sample, or more for beam search")
+        if check_at_least("best", self.best, 1) > beam:
+            raise ValueError(
+                f"best={self.best} needs a wider beam search: got beam={beam}, expected {self.best} or more. Give "
+                f"beam={self.best}, or leave best out"
+            )
         if not 0 <= length_penalty <= LARGEST_PENALTY:
             raise ValueError(
                 f"length_penalty={length_penalty} is not a number from 0 to {LARGEST_PENALTY}; 0 favours short rows"
@@ -65,7 +71,8 @@ class DecodingMethod(NamedTuple):
         on_tokens: called at each step with the new tokens and their log-probabilities.
         """
         if self.beam > 1:
-            return search(reader, text, steps, self.beam, ends, self.length_penalty, on_tokens)
+            penalty = self.sampling.repetition_penalty
+            return search(reader, text, steps, self.beam, self.best, ends, self.length_penalty, penalty, on_tokens)
         rows = text.rows
         for longer in self.steps(reader, text, steps, ends, seed, on_tokens):
             rows = longer
@@ -91,7 +98,9 @@ def make_method(
     top_k: int | None,
     top_p: float | None,
     min_p: float | None,
+    repetition_penalty: float | None,
     beam: int,
+    best: int,
     length_penalty: float | None,
 ) -> DecodingMethod:
     """Return the method that arguments of `generate` describe.
@@ -100,8 +109,8 @@ def make_method(
 
     Errors: ValueError for invalid numbers, and for arguments that have no effect together.
     """
-    sampling = Sampling.with_defaults(temperature, top_k, top_p, min_p)
-    method = DecodingMethod(sampling, beam, LENGTH_PENALTY if length_penalty is None else length_penalty)
+    sampling = Sampling.with_defaults(temperature, top_k, top_p, min_p, repetition_penalty)
+    method = DecodingMethod(sampling, beam, best, LENGTH_PENALTY if length_penalty is None else length_penalty)
     method.check()
     chosen = Sampling(temperature or 0.0, top_k, top_p, min_p)
     if beam > 1:

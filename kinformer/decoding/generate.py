@@ -42,7 +42,9 @@ def generate(
     top_k: int | None = None,
     top_p: float | None = None,
     min_p: float | None = None,
+    repetition_penalty: float | None = None,
     beam: int = 1,
+    best: int = 1,
     length_penalty: float | None = None,
     stop: int | Sequence[int] | Stop | None = None,
     attention_mask: Shaped[Tensor, "*B T"] | Sequence[Any] | None = None,
@@ -75,8 +77,13 @@ def generate(
     top_k: number of most likely tokens to sample from.
     top_p: tokens are sampled from the smallest set of likeliest tokens whose probabilities sum to at least top_p.
     min_p: tokens are sampled from those that are at least min_p times as probable as the most likely one.
+    repetition_penalty: factor against the tokens that a row already has, prompt included. Their positive logits are
+        divided by it and their negative ones multiplied, before all other options. A beam search multiplies
+        log-probabilities by it. Tokens that only `state` has read do not count.
     beam: number of rows that beam search keeps for each prompt at each step; 1 samples instead. The search returns the
         best row, ended or unfinished.
+    best: number of rows that a beam search returns for each prompt, at most `beam`. They follow each other, the best
+        first. The sums of their log-probabilities, from `on_tokens`, give their scores.
     length_penalty: exponent of the score of a row with n new tokens, log-probability / ((5 + n) / 6)**length_penalty. 0
         favours short rows, because each token lowers the sum. The default is 0.6, as in Vaswani et al. Only for `beam`
         above 1.
@@ -98,11 +105,19 @@ def generate(
     `start` and `logits`, and for a prompt that is not a tensor. A UserWarning is given beyond the length that the model
     was trained on.
     Source: top-k: Fan et al., 2018, arXiv:1805.04833; top-p: Holtzman et al., 2019, arXiv:1904.09751; min-p: Nguyen et
-    al., 2024, arXiv:2407.01082; length penalty: Wu et al., 2016, arXiv:1609.08144, section 7.
+    al., 2024, arXiv:2407.01082; repetition penalty: Keskar et al., 2019, arXiv:1909.05858; length penalty: Wu et al.,
+    2016, arXiv:1609.08144, section 7.
     """
     _check(steps, state, recompute)
     method = make_method(
-        temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, beam=beam, length_penalty=length_penalty
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
+        beam=beam,
+        best=best,
+        length_penalty=length_penalty,
     )
     _refuse_seeds(seed)
     if not callable(getattr(model, "start", None)) or not callable(getattr(model, "logits", None)):

@@ -11,6 +11,7 @@ from torch import Tensor
 from kinformer.core.checks import check_finite_number, check_unused, check_whole_number
 from kinformer.core.model import LEAST_TEMPERATURE
 from kinformer.decoding.generation_state import GenerationState, append_tokens, next_logits
+from kinformer.decoding.repetition_penalty import check_repetition_penalty, penalize_repetition
 
 FIRST = 64  # tokens that top-p sorts first; it sorts more only if needed
 Stop = Callable[[Int[Tensor, "B N"]], Bool[Tensor, " B"]]
@@ -24,29 +25,35 @@ LENGTH_PENALTY = 0.6  # Wu et al., 2016
 class Sampling(NamedTuple):
     """Options of sampling; temperature 0 takes the likeliest token.
 
-    temperature, top_k, top_p, min_p: as in `generate`.
+    temperature, top_k, top_p, min_p, repetition_penalty: as in `generate`.
     """
 
     temperature: float
     top_k: int | None = None
     top_p: float | None = None
     min_p: float | None = None
+    repetition_penalty: float | None = None
 
     @staticmethod
     def with_defaults(
-        temperature: float | None, top_k: int | None, top_p: float | None, min_p: float | None
+        temperature: float | None,
+        top_k: int | None,
+        top_p: float | None,
+        min_p: float | None,
+        repetition_penalty: float | None,
     ) -> "Sampling":
-        """Fill in defaults: temperature 0.6 and top_p 0.9 if all arguments are None, else temperature 1.
+        """Fill in defaults: temperature 0.6 and top_p 0.9 if nothing else cuts or scales, else temperature 1.
 
-        temperature, top_k, top_p, min_p: arguments of `generate`.
+        temperature, top_k, top_p, min_p, repetition_penalty: arguments of `generate`.
         """
         if (temperature, top_k, top_p, min_p) == (None, None, None, None):
-            return Sampling(TEMPERATURE, top_p=TOP_P)
-        return Sampling(1.0 if temperature is None else temperature, top_k, top_p, min_p)
+            return Sampling(TEMPERATURE, top_p=TOP_P, repetition_penalty=repetition_penalty)
+        return Sampling(1.0 if temperature is None else temperature, top_k, top_p, min_p, repetition_penalty)
 
     def check(self) -> None:
         """Raise ValueError for invalid numbers."""
-        temperature, top_k, top_p, min_p = self
+        temperature, top_k, top_p, min_p, repetition_penalty = self
+        check_repetition_penalty(repetition_penalty)
         check_finite_number("temperature", temperature)
         if top_k is not None:
             check_whole_number("top_k", top_k)
@@ -134,9 +141,9 @@ def make_sampler(sampling: Sampling, seeds: Sequence[int] | None, device: torch.
     seeds: seed of each row; None draws from PyTorch's generator.
     device: device of the logits.
     """
-    temperature, top_k, top_p, min_p = float(sampling.temperature), *sampling[1:]
+    temperature, top_k, top_p, min_p, penalty = float(sampling.temperature), *sampling[1:]
     if temperature < LEAST_TEMPERATURE:
-        return lambda logits, rows: logits.argmax(-1)
+        return lambda logits, rows: penalize_repetition(logits, rows, penalty).argmax(-1)
     generators = None if seeds is None else [torch.Generator().manual_seed(seed) for seed in seeds]
 
     def draw_uniform(rows: int) -> Float[Tensor, " B"]:
@@ -145,6 +152,7 @@ def make_sampler(sampling: Sampling, seeds: Sequence[int] | None, device: torch.
         return torch.cat([torch.rand(1, generator=generator) for generator in generators])
 
     def choose(logits: Float[Tensor, "B V"], rows: Int[Tensor, "B T"]) -> Int[Tensor, " B"]:
+        logits = penalize_repetition(logits, rows, penalty)
         logits = (logits - logits.amax(-1, keepdim=True)) / temperature
         logits = logits if top_k is None else keep_top_k(logits, top_k)
         logits = logits if top_p is None else keep_top_p(logits, top_p)

@@ -114,6 +114,14 @@ WORDS: dict[str, list[Any]] = {
         "2",
     ],
     "--beam 2 does not sample": ["generate", "gpt", "--prompt", "a", "--temperature", "0.5", "--beam", "2"],
+    "--best 2 needs a beam search that keeps 2 texts or more; give --beam 2": [
+        "generate",
+        "gpt",
+        "--prompt",
+        "a",
+        "--best",
+        "2",
+    ],
     "--length-penalty has no effect without --beam": ["generate", "gpt", "--prompt", "a", "--length-penalty", "1"],
     "--tokens has no effect on a model that generates pictures": [
         "generate",

@@ -2,9 +2,11 @@
 
 import pytest
 import torch
-from transformers.generation.logits_process import MinPLogitsWarper
+from transformers.generation.logits_process import MinPLogitsWarper, RepetitionPenaltyLogitsProcessor
 
+from kinformer.core.model import Writer
 from kinformer.decoding.generate import generate
+from kinformer.decoding.repetition_penalty import penalize_repetition
 from kinformer.decoding.sampling import keep_min_p
 from tests.decoding.writers import VOCAB, writer
 
@@ -43,3 +45,48 @@ def test_min_p_alone_samples_at_temperature_1_from_the_whole_vocabulary(float64:
         generate(model, min_p=1.0, **arguments),
         generate(model, tokens=torch.tensor([[1, 2, 3]]), steps=30, temperature=0),
     )
+
+
+# Repetition penalty ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("penalty", [0.5, 1.0, 1.3, 20.0])
+def test_the_penalty_gives_the_logits_of_transformers(float64: None, penalty: float) -> None:
+    torch.manual_seed(0)
+    logits, rows = 3 * torch.randn(20, 12), torch.randint(0, 12, (20, 6))
+    expected = RepetitionPenaltyLogitsProcessor(penalty)(rows, logits)
+    assert (logits == expected).all() == (penalty == 1)
+    assert torch.equal(penalize_repetition(logits, rows, penalty), expected)
+
+
+def test_the_penalty_divides_positive_logits_and_multiplies_negative_ones(float64: None) -> None:
+    logits, rows = torch.tensor([[3.0, -3.0, 3.0, -3.0]] * 2), torch.tensor([[0, 1, 1], [-1, -1, 3]])
+    assert penalize_repetition(logits, rows, 2.0).tolist() == [[1.5, -6.0, 3.0, -3.0], [3.0, -3.0, 3.0, -6.0]]
+
+
+def naive_penalized_greedy(model: Writer, prompt: list[int], steps: int, penalty: float) -> list[int]:
+    row = list(prompt)
+    for _ in range(steps):
+        logits = model.logits(torch.tensor([row])).y[0, -1].tolist()
+        scores = [(x / penalty if x > 0 else x * penalty) if n in row else x for n, x in enumerate(logits)]
+        row.append(scores.index(max(scores)))
+    return row
+
+
+@pytest.mark.parametrize("form", ["rotary", "memory"])
+def test_greedy_decoding_counts_the_tokens_of_prompt_and_continuation(form: str, float64: None) -> None:
+    model, prompts = writer(form), [[4], [1, 2, 3, 4]]
+    rows = generate(model, prompts, 6, temperature=0, repetition_penalty=1.6).tolist()
+    for row, prompt in zip(rows, prompts, strict=True):
+        assert row[4 - len(prompt) :] == naive_penalized_greedy(model, prompt, 6, 1.6)
+    assert rows != generate(model, prompts, 6, temperature=0).tolist()
+
+
+def test_samples_are_drawn_from_the_penalized_probabilities(float64: None) -> None:
+    model, prompt, penalty = writer("rotary"), torch.tensor([[1, 2, 4]]), 2.5
+    logits = model.logits(prompt).y[:, -1].detach()
+    expected = (RepetitionPenaltyLogitsProcessor(penalty)(prompt, logits)[0] / 1.7).softmax(-1)
+    new = generate(model, prompt.expand(4000, -1), 1, temperature=1.7, repetition_penalty=penalty, seed=0)[:, -1]
+    bound = 4 * (0.25 / 4000) ** 0.5  # four standard deviations of the widest
+    assert ((logits[0] / 1.7).softmax(-1) - expected).abs().max() > 2 * bound
+    assert (new.bincount(minlength=VOCAB) / 4000 - expected).abs().max() < bound
