@@ -76,6 +76,14 @@ def generate(
         float | None,
         typer.Option(help="With --beam: exponent of the length penalty; 0 favours short texts; default: 0.6.", min=0),
     ] = None,
+    prompt_lookup: Annotated[
+        int | None,
+        typer.Option(
+            help="With --temperature 0: check this many copied tokens at a time, which is faster for texts that repeat "
+            "their prompt.",
+            min=1,
+        ),
+    ] = None,
     seed: Annotated[
         int, typer.Option(help="Seed of the sampling; each further text has the next seed.", min=0, max=LAST_SEED)
     ] = SEED,
@@ -135,6 +143,7 @@ def generate(
     _refuse_both(prompt=(prompt, prompts), source=(source, sources))
     sampling: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     _refuse_choices(sampling, beam, best, length_penalty)
+    _refuse_lookup(prompt_lookup, temperature, prompts, sources, layers)
     if beam > 1 or temperature == 0:
         refuse_useless(ctx, "when no token is random, with --beam or --temperature 0", "seed")
     started, read = read_texts(prompt, prompts, "prompt"), read_texts(source, sources, "source")
@@ -163,6 +172,7 @@ def generate(
             repetition_penalty=repetition_penalty,
             beam=beam if beam > 1 else None,
             best=best if best > 1 else None,
+            prompt_lookup=prompt_lookup,
         )
         _refuse_other_readers("a model that writes text", knn=knn or None, datastore=datastore)
         refuse_useless(ctx, "on a model that generates pictures", "tokens")
@@ -185,6 +195,7 @@ def generate(
         length_penalty=length_penalty,
         seed=seed,
         stop=None if stop is None else os.fsencode(stop),
+        prompt_lookup=prompt_lookup,
     )
     starts = started or [b""] * len(read or [b""])
     with from_user(ValueError), print_warnings():
@@ -222,6 +233,24 @@ def _refuse_both(**pairs: tuple[str | None, Path | None]) -> None:
     for name, alternatives in pairs.items():
         if None not in alternatives:
             raise UserError(f"give one of --{name} and --{name}s")
+
+
+def _refuse_lookup(
+    prompt_lookup: int | None,
+    temperature: float | None,
+    prompts: Path | None,
+    sources: Path | None,
+    layers: Path | None,
+) -> None:
+    """Raise UserError for options that exclude --prompt-lookup."""
+    if prompt_lookup is None:
+        return
+    if temperature != 0:
+        raise UserError("--prompt-lookup gives the text of greedy decoding; add --temperature 0, or leave it out")
+    if (prompts, sources) != (None, None):
+        raise UserError("--prompt-lookup continues a single text; give --prompt TEXT or --source TEXT, not a file")
+    if layers is not None:
+        raise UserError("--layers records the layers of each token and excludes --prompt-lookup; leave one of them out")
 
 
 def _refuse_choices(sampling: dict[str, Any], beam: int, best: int, length_penalty: float | None) -> None:

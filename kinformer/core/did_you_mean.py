@@ -65,6 +65,8 @@ _SYNONYMS = {
     "resume": "resume_from_checkpoint",
     "tokens": "max_new_tokens max_tokens max_length input_ids inputs prompt prompts idx attention_mask seq_len",
     "temperature": "temp",
+    "best": "n_best nbest",
+    "prompt_lookup": "prompt_lookup_num_tokens",
     "beam": "num_beams beams beam_size beam_width n_beams",
     "field": "text column text_column text_field",
     "text": "field column sentence text_column",

@@ -25,7 +25,7 @@ def search(
 ) -> Int[Tensor, "B N"]:
     """Return the best rows of each prompt, with up to `steps` new tokens, found by beam search.
 
-    The rows of a prompt follow each other, the best first. If fewer rows exist, the prompt alone stands for the others.
+    The rows of a prompt follow each other, the best first. If fewer rows exist, the others have no new tokens.
 
     The score of a row with n new tokens is log-probability / ((5 + n) / 6)**length_penalty. Each step considers, for
     each prompt, the 2 * beam most likely rows that are one token longer, and keeps the first `beam` of them that do not
@@ -96,7 +96,7 @@ class _Results:
 
 
 def length_norm(length: int, penalty: float) -> float:
-    """Return the divisor of the log-probability of a row with `length` new tokens, ((5 + length) / 6)**penalty.
+    """Return the divisor of the log-probability of a row, ((5 + length) / 6)**penalty.
 
     length: number of new tokens.
     penalty: exponent of the length penalty.

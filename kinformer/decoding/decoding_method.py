@@ -9,6 +9,7 @@ from torch import Tensor
 from kinformer.core.checks import check_at_least, check_finite_number, check_unused, check_whole_number
 from kinformer.decoding.beam import search
 from kinformer.decoding.generation_state import GenerationState, pad_rows
+from kinformer.decoding.prompt_lookup import lookup_steps
 from kinformer.decoding.sampling import (
     LENGTH_PENALTY,
     Sampling,
@@ -27,13 +28,14 @@ class DecodingMethod(NamedTuple):
     """Choice of tokens: sampling, or beam search if `beam` is above 1.
 
     sampling: options of sampling. A beam search reads only the repetition penalty.
-    beam, best, length_penalty: as in `generate`.
+    beam, best, length_penalty, prompt_lookup: as in `generate`.
     """
 
     sampling: Sampling
     beam: int
     best: int
     length_penalty: float
+    prompt_lookup: int | None
 
     def check(self) -> None:
         """Raise ValueError for invalid numbers."""
@@ -42,6 +44,8 @@ class DecodingMethod(NamedTuple):
         check_whole_number("beam", beam), check_finite_number("length_penalty", length_penalty)
         if beam < 1:
             raise ValueError(f"beam={beam} keeps no row; give 1 to sample, or more for beam search")
+        if self.prompt_lookup is not None:
+            check_at_least("prompt_lookup", self.prompt_lookup, 1)
         if check_at_least("best", self.best, 1) > beam:
             raise ValueError(
                 f"best={self.best} needs a wider beam search: got beam={beam}, expected {self.best} or more. Give "
@@ -89,6 +93,8 @@ class DecodingMethod(NamedTuple):
     ) -> Iterator[Int[Tensor, "B N"]]:
         """Yield the rows after each new token, without a beam search; `continue_rows` describes the arguments."""
         choose = make_sampler(self.sampling, row_seeds(seed, len(text.rows)), text.rows.device)
+        if self.prompt_lookup is not None:
+            return lookup_steps(reader, text, steps, ends, choose, self.prompt_lookup, on_tokens)
         return sample_steps(reader, text, steps, ends, choose, on_tokens)
 
 
@@ -102,23 +108,34 @@ def make_method(
     beam: int,
     best: int,
     length_penalty: float | None,
+    prompt_lookup: int | None,
 ) -> DecodingMethod:
     """Return the method that arguments of `generate` describe.
 
     temperature=0 is allowed with a beam, because a beam draws nothing either.
 
+    temperature, top_k, top_p, min_p, repetition_penalty: arguments of `generate`.
+    beam, best, length_penalty, prompt_lookup: arguments of `generate`.
+
     Errors: ValueError for invalid numbers, and for arguments that have no effect together.
     """
     sampling = Sampling.with_defaults(temperature, top_k, top_p, min_p, repetition_penalty)
-    method = DecodingMethod(sampling, beam, best, LENGTH_PENALTY if length_penalty is None else length_penalty)
+    norm = LENGTH_PENALTY if length_penalty is None else length_penalty
+    method = DecodingMethod(sampling, beam, best, norm, prompt_lookup)
     method.check()
     chosen = Sampling(temperature or 0.0, top_k, top_p, min_p)
     if beam > 1:
         why = f"beam={beam}, which does not sample"
         check_unused(why, temperature=(temperature or None, None))
+        check_unused(f"beam={beam}", prompt_lookup=(prompt_lookup, None))
         chosen.refuse_cuts(why)
     else:
         check_unused("beam=1", length_penalty=(length_penalty, None))
     if temperature == 0:
         chosen.refuse_cuts("temperature=0, which takes the most probable token")
+    if prompt_lookup is not None and sampling.temperature != 0:
+        raise ValueError(
+            f"prompt_lookup={prompt_lookup} gives the tokens of greedy decoding: got temperature="
+            f"{sampling.temperature}, expected 0. Give temperature=0, or leave prompt_lookup out"
+        )
     return method

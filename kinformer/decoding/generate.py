@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Bool, Int, Shaped
@@ -19,8 +19,9 @@ from kinformer.core.position import Position, Rotation
 from kinformer.core.quote import quote
 from kinformer.core.state import leaves
 from kinformer.core.warn import warn
-from kinformer.decoding.decoding_method import make_method
+from kinformer.decoding.decoding_method import DecodingMethod, make_method
 from kinformer.decoding.generation_state import GenerationState
+from kinformer.decoding.prompt_lookup import check_lookup
 from kinformer.decoding.prompt_rows import prompt_rows
 from kinformer.decoding.sampling import Seed, Stop, TokensCallback
 from kinformer.models.support.sliding_reader import SlidingReader, SlidingState, must_slide
@@ -46,6 +47,7 @@ def generate(
     beam: int = 1,
     best: int = 1,
     length_penalty: float | None = None,
+    prompt_lookup: int | None = None,
     stop: int | Sequence[int] | Stop | None = None,
     attention_mask: Shaped[Tensor, "*B T"] | Sequence[Any] | None = None,
     seed: Seed = None,
@@ -87,6 +89,9 @@ def generate(
     length_penalty: exponent of the score of a row with n new tokens, log-probability / ((5 + n) / 6)**length_penalty. 0
         favours short rows, because each token lowers the sum. The default is 0.6, as in Vaswani et al. Only for `beam`
         above 1.
+    prompt_lookup: largest number of tokens that prompt lookup proposes at a time, such as 10. Tokens that followed the
+        last tokens earlier in the row are checked in one pass of the model. The tokens stay the same, but rounding
+        may decide differently between nearly equal logits. Only for one prompt, temperature=0 and a model with a state.
     stop: token id that ends a row, or several; a negative id ends no row. The default is `model.end`, or else the
         tokens `model.tokenizer.ends`. Or a function from the new tokens [B, N] to the rows that have ended; the
         default tokens then end rows too.
@@ -106,9 +111,9 @@ def generate(
     was trained on.
     Source: top-k: Fan et al., 2018, arXiv:1805.04833; top-p: Holtzman et al., 2019, arXiv:1904.09751; min-p: Nguyen et
     al., 2024, arXiv:2407.01082; repetition penalty: Keskar et al., 2019, arXiv:1909.05858; length penalty: Wu et al.,
-    2016, arXiv:1609.08144, section 7.
+    2016, arXiv:1609.08144, section 7; prompt lookup: Saxena, 2023,
+    https://github.com/apoorvumang/prompt-lookup-decoding.
     """
-    _check(steps, state, recompute)
     method = make_method(
         temperature=temperature,
         top_k=top_k,
@@ -118,20 +123,60 @@ def generate(
         beam=beam,
         best=best,
         length_penalty=length_penalty,
+        prompt_lookup=prompt_lookup,
     )
+    if attention_mask is not None:
+        tokens = {"input_ids": tokens, "attention_mask": attention_mask}
+    task = prepare(model, tokens, steps, method, stop, seed, state, source, recompute)
+    with evaluating(model):
+        rows = method.continue_rows(task.reader, task.text, steps, task.ends, seed, on_tokens)
+    return rows if tokens is not None else rows[:, task.text.prompt :]
+
+
+class GenerationTask(NamedTuple):
+    """Checked inputs of `generate`: what reads, the prompts, and the function that ends rows.
+
+    reader: the model, or a sliding window over it.
+    text: prompts and the decoding state.
+    ends: function from the new tokens to the rows that have ended; None if no row ends.
+    """
+
+    reader: Any
+    text: GenerationState
+    ends: Stop | None
+
+
+def prepare(
+    model: Any,
+    tokens: Prompt | None,
+    steps: int,
+    method: DecodingMethod,
+    stop: int | Sequence[int] | Stop | None,
+    seed: Seed,
+    state: State | None,
+    source: Int[Tensor, "R S"] | None,
+    recompute: bool,
+) -> GenerationTask:
+    """Return the task that arguments of `generate` describe, after their checks.
+
+    method: choice of tokens.
+    model, tokens, steps, stop, seed, state, source, recompute: arguments of `generate`.
+
+    Errors: the errors of `generate`.
+    """
+    _check(steps, state, recompute)
     _refuse_seeds(seed)
     if not callable(getattr(model, "start", None)) or not callable(getattr(model, "logits", None)):
         raise TypeError(
             f"{type(model).__name__} cannot generate: it has no start() and logits(); give an LM or a Seq2Seq"
         )
-    if attention_mask is not None:
-        tokens = {"input_ids": tokens, "attention_mask": attention_mask}
     prompt, padded = _prompt(model, tokens, source, state, seed)
+    if method.prompt_lookup is not None:
+        check_lookup(model, method.prompt_lookup, len(prompt), recompute)
     given = stop if stop is None or callable(stop) else _stop_tokens(stop, model)
     with evaluating(model):
         reader, text = _begin(model, prompt, padded, steps, state, source, recompute)
-        rows = method.continue_rows(reader, text, steps, _ends(given, end_tokens(model)), seed, on_tokens)
-    return rows if tokens is not None else rows[:, prompt.shape[1] :]
+    return GenerationTask(reader, text, _ends(given, end_tokens(model)))
 
 
 def _begin(

@@ -40,6 +40,7 @@ def generate(
     num_return_sequences: int = 1,
     eos_token_id: int | Sequence[int] | None = None,
     pad_token_id: int | None = None,
+    prompt_lookup_num_tokens: int | None = None,
     seed: int | None = None,
     use_cache: bool = True,
 ) -> Int[Tensor, "B N"]:
@@ -71,6 +72,7 @@ def generate(
         the tokenizer.
     pad_token_id: id after the end of a row and before a shorter prompt; by default the tokenizer's, else the
         first id that ends a row, else -1.
+    prompt_lookup_num_tokens: `prompt_lookup` of `kf.generate`, only for the likeliest tokens of one row.
     seed: seed of the samples; None follows torch.manual_seed.
     use_cache: False reads the whole row again at each step.
 
@@ -102,6 +104,7 @@ def generate(
         beam=num_beams,
         best=1 if do_sample else copies,
         length_penalty=length_penalty,
+        prompt_lookup=prompt_lookup_num_tokens,
         stop=stop,
         seed=seed,
         source=rows if is_pair else None,

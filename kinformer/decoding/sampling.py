@@ -42,7 +42,7 @@ class Sampling(NamedTuple):
         min_p: float | None,
         repetition_penalty: float | None,
     ) -> "Sampling":
-        """Fill in defaults: temperature 0.6 and top_p 0.9 if nothing else cuts or scales, else temperature 1.
+        """Fill in defaults: temperature 0.6 and top_p 0.9 if no option is given, else temperature 1.
 
         temperature, top_k, top_p, min_p, repetition_penalty: arguments of `generate`.
         """

@@ -44,6 +44,7 @@ class WritingSettings:
     seed: seed of the first prompt. Each later prompt has the next number as its seed, so its text does not depend on
         the other prompts.
     stop: a text ends after these bytes.
+    prompt_lookup: number of tokens that prompt lookup proposes at a time; None for none.
     """
 
     temperature: float | None = None
@@ -56,6 +57,7 @@ class WritingSettings:
     length_penalty: float | None = None
     seed: int | None = None
     stop: bytes | None = None
+    prompt_lookup: int | None = None
 
 
 @dataclass
@@ -64,10 +66,11 @@ class Continuation:
 
     tokens: its tokens.
     text: their bytes, up to the end of the stop text.
-    log_probability: its log-probability. A beam search multiplies that of repeated tokens by the repetition penalty.
+    log_probability: its log-probability. In a beam search it includes the repetition penalty.
     score: for beam search, the log-probability over the divisor of the length penalty; None for sampling.
     ended: True if it ended before the limit of tokens.
-    layers: number of layers that each token used, for a model with early exits; empty for beam search.
+    layers: number of layers that each token used, for a model with early exits; empty for beam search and for prompt
+        lookup.
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -187,7 +190,11 @@ def write_all(
             on_tokens=record,
         )
     ends = end_tokens(model)
-    layers = torch.stack(took, 1).long().tolist() if took and settings.beam == 1 else [[] for _ in continuations]
+    layers = (
+        torch.stack(took, 1).long().tolist()
+        if took and settings.beam == 1 and settings.prompt_lookup is None
+        else [[] for _ in continuations]
+    )
     written = rows[:, prompted.shape[1] :].tolist()
     penalty = LENGTH_PENALTY if settings.length_penalty is None else settings.length_penalty
     started = [prompt for prompt in prompts for _ in range(settings.best)]

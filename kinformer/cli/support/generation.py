@@ -174,7 +174,7 @@ def stream_text(
 def search_text(
     model: Any, start: bytes, tokens: int, settings: WritingSettings, inputs: dict[str, Any], heading: bytes
 ) -> list[Continuation]:
-    """Continue one prompt by beam search, and print the result; several results after their numbers and scores.
+    """Continue one prompt by beam search, and print the best texts, with scores if there are several.
 
     model: the model.
     start: the prompt.
@@ -225,7 +225,7 @@ def print_texts(starts: list[bytes], written: list[Continuation], milliseconds: 
     With several continuations of a prompt, the number has their rank too, and the score follows it.
 
     starts: the prompts.
-    written: their continuations; those of a prompt follow each other.
+    written: their continuations, the same number for each prompt.
     milliseconds: milliseconds per step of the batch.
     """
     best = len(written) // len(starts)

@@ -50,6 +50,7 @@ class Asking(Drawn):
                     "--repetition-penalty": ("1.2", *NUMBERS),
                     "--beam": ("2", "3", *SMALL),
                     "--best": ("2", *SMALL),
+                    "--prompt-lookup": ("4", *SMALL),
                     "--length-penalty": NUMBERS,
                     "--seed": NUMBERS,
                     "--json": None,
