@@ -107,6 +107,7 @@ from kinformer.core.training_recipe import Recipe as Recipe
 from kinformer.decoding.generate import generate as generate
 from kinformer.decoding.score import TokenScores as TokenScores
 from kinformer.decoding.score import score as score
+from kinformer.decoding.stream import stream as stream
 from kinformer.lab.conversion.conversion_report import ConversionReport as ConversionReport
 from kinformer.lab.conversion.convert import convert as convert
 from kinformer.lab.data.batches import Batches as Batches

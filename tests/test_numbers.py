@@ -33,8 +33,10 @@ def taking(call: Callable[..., Any], **usual: Any) -> Callable[[str, Any], Any]:
 
 
 def writing(name: str, value: Any) -> Any:
-    """Generation with one argument changed; a length penalty counts beside a beam alone."""
-    return generate(MODEL, PROMPT, **{"steps": 2, **({"beam": 2} if name == "length_penalty" else {}), name: value})
+    """Generation with one argument changed; some count only beside another."""
+    beside: dict[str, dict[str, Any]] = {name: {"beam": 2} for name in ("length_penalty", "best")}
+    beside["prompt_lookup"] = {"temperature": 0}
+    return generate(MODEL, PROMPT, **{"steps": 2, **beside.get(name, {}), name: value})
 
 
 measuring = taking(partial(evaluate, MODEL, TEXT), length=8)
@@ -49,7 +51,11 @@ TAKES: dict[str, tuple[Callable[[str, Any], Any], dict[str, tuple[list[Any], lis
             "temperature": ([*ODD, *SOME], [0, 1.5, 10**30]),
             "top_k": ([*NONE, *FEW], [1, 3, 10**30]),
             "top_p": ([*ODD, *FEW, 2], [0.5, 1]),
+            "min_p": ([*ODD, *SOME, 2], [0, 0.5, 1]),
+            "repetition_penalty": ([*ODD, *FEW, 1e-9, 1001], [0.5, 1, 1000]),
             "beam": ([*NONE, *FEW], [1, 2]),
+            "best": ([*NONE, *FEW, 3], [1, 2]),
+            "prompt_lookup": ([*NONE, *FEW], [1, 10**30]),
             "length_penalty": ([*ODD, *SOME, 41, 10**30], [0, 0.6]),
             "seed": ([*NONE[:-1], 2**64, -(2**63) - 1, [2.5], [2**64]], [0, 2**64 - 1, [3]]),
             "stop": ([*NONE[:-1], 2**63, [2.5], [3, 2**63], []], [0, 3, [3], [3, -1]]),

@@ -57,13 +57,32 @@ def generate(
         float | None,
         typer.Option(help="Sample from the fewest likeliest tokens whose probabilities sum to at least this."),
     ] = None,
+    min_p: Annotated[
+        float | None,
+        typer.Option(help="Sample from tokens with at least this fraction of the likeliest token's probability."),
+    ] = None,
+    repetition_penalty: Annotated[
+        float | None,
+        typer.Option(help="Factor against tokens that the text already has, such as 1.2; default: 1, no penalty."),
+    ] = None,
     beam: Annotated[
         int,
         typer.Option(help="Number of texts that beam search continues at once; 1 samples instead.", min=1, max=BEAM),
     ] = 1,
+    best: Annotated[
+        int, typer.Option(help="With --beam: number of texts to print for each prompt, with their scores.", min=1)
+    ] = 1,
     length_penalty: Annotated[
         float | None,
         typer.Option(help="With --beam: exponent of the length penalty; 0 favours short texts; default: 0.6.", min=0),
+    ] = None,
+    prompt_lookup: Annotated[
+        int | None,
+        typer.Option(
+            help="With --temperature 0: check this many copied tokens at a time, which is faster for texts that repeat "
+            "their prompt.",
+            min=1,
+        ),
     ] = None,
     seed: Annotated[
         int, typer.Option(help="Seed of the sampling; each further text has the next seed.", min=0, max=LAST_SEED)
@@ -97,6 +116,8 @@ def generate(
         kinformer generate runs/llama/best --prompt "def main(" --tokens 200
         # One prompt per line of a file, with beam search
         kinformer generate runs/llama --prompts FILE --beam 4 --json
+        # The three best texts of a beam search, with their scores
+        kinformer generate runs/llama --prompt "def main(" --beam 4 --best 3
         kinformer generate hf:HuggingFaceTB/SmolLM2-135M-Instruct --chat "Who wrote Emma?"
         kinformer generate runs/pairs --source "ask 3"
         # Continue a long text that `kinformer read` has read
@@ -107,9 +128,10 @@ def generate(
     do not change the text of a line, and each line has the next --seed. With --json, tokens and log-probabilities are
     printed too. Bytes that are not UTF-8 are shown as �, and so are control characters on a terminal.
 
-    If --temperature, --top-k and --top-p are all absent, tokens are sampled with temperature 0.6 and top-p 0.9, as by
-    `kinformer.generate` in Python; the same seed gives the same text there. If only --temperature 1 is given, tokens
-    are sampled from the model's own probabilities. With --beam the command searches for the likeliest text instead.
+    If --temperature, --top-k, --top-p and --min-p are all absent, tokens are sampled with temperature 0.6 and top-p
+    0.9, as by `kinformer.generate` in Python; the same seed gives the same text there. If only --temperature 1 is
+    given, tokens are sampled from the model's own probabilities. With --beam the command searches for the likeliest
+    text instead.
 
     A model that was trained on images=FOLDER generates pictures and writes them into one file, --out. Exit thresholds
     that `kinformer calibrate` has saved decide how many layers each token uses.
@@ -119,7 +141,9 @@ def generate(
     if chat is not None and (prompt, prompts, source, sources, state) != (None,) * 5:
         raise UserError("--chat is the whole text that the model reads; leave out prompts, sources and --state")
     _refuse_both(prompt=(prompt, prompts), source=(source, sources))
-    _refuse_choices(temperature, top_k, top_p, beam, length_penalty)
+    sampling: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+    _refuse_choices(sampling, beam, best, length_penalty)
+    _refuse_lookup(prompt_lookup, temperature, prompts, sources, layers)
     if beam > 1 or temperature == 0:
         refuse_useless(ctx, "when no token is random, with --beam or --temperature 0", "seed")
     started, read = read_texts(prompt, prompts, "prompt"), read_texts(source, sources, "source")
@@ -140,7 +164,15 @@ def generate(
                 "this model generates pictures and reads no prompt, source or state; leave these options out"
             )
         _refuse_other_readers(
-            "a model that writes text", stop=stop, top_k=top_k, top_p=top_p, beam=beam if beam > 1 else None
+            "a model that writes text",
+            stop=stop,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            repetition_penalty=repetition_penalty,
+            beam=beam if beam > 1 else None,
+            best=best if best > 1 else None,
+            prompt_lookup=prompt_lookup,
         )
         _refuse_other_readers("a model that writes text", knn=knn or None, datastore=datastore)
         refuse_useless(ctx, "on a model that generates pictures", "tokens")
@@ -156,7 +188,14 @@ def generate(
     calibration = leave_as_calibrated_here(folder, model)
     model = with_datastore(model, folder, knn, datastore, continues=state is not None)
     settings = WritingSettings(
-        temperature, top_k, top_p, beam, length_penalty, seed, None if stop is None else os.fsencode(stop)
+        **sampling,
+        repetition_penalty=repetition_penalty,
+        beam=beam,
+        best=best,
+        length_penalty=length_penalty,
+        seed=seed,
+        stop=None if stop is None else os.fsencode(stop),
+        prompt_lookup=prompt_lookup,
     )
     starts = started or [b""] * len(read or [b""])
     with from_user(ValueError), print_warnings():
@@ -196,17 +235,41 @@ def _refuse_both(**pairs: tuple[str | None, Path | None]) -> None:
             raise UserError(f"give one of --{name} and --{name}s")
 
 
-def _refuse_choices(
-    temperature: float | None, top_k: int | None, top_p: float | None, beam: int, length_penalty: float | None
+def _refuse_lookup(
+    prompt_lookup: int | None,
+    temperature: float | None,
+    prompts: Path | None,
+    sources: Path | None,
+    layers: Path | None,
 ) -> None:
+    """Raise UserError for options that exclude --prompt-lookup."""
+    if prompt_lookup is None:
+        return
+    if temperature != 0:
+        raise UserError("--prompt-lookup gives the text of greedy decoding; add --temperature 0, or leave it out")
+    if (prompts, sources) != (None, None):
+        raise UserError("--prompt-lookup continues a single text; give --prompt TEXT or --source TEXT, not a file")
+    if layers is not None:
+        raise UserError("--layers records the layers of each token and excludes --prompt-lookup; leave one of them out")
+
+
+def _refuse_choices(sampling: dict[str, Any], beam: int, best: int, length_penalty: float | None) -> None:
     """Raise UserError for sampling options that are out of range or exclude each other."""
+    top_p, min_p = sampling["top_p"], sampling["min_p"]
     if top_p is not None and not 0 < top_p <= 1:
         raise UserError(
             f"wrong --top-p: got {top_p:g}, expected a probability above 0 and at most 1; 1 keeps all tokens"
         )
-    if beam > 1 and (temperature, top_k, top_p) != (None, None, None):
-        raise UserError(f"--beam {beam} does not sample; leave out --temperature, --top-k and --top-p, or --beam")
-    if temperature == 0 and (top_k, top_p) != (None, None):
-        raise UserError("--temperature 0 takes the likeliest token and does not sample; leave out --top-k and --top-p")
+    if min_p is not None and not 0 <= min_p <= 1:
+        raise UserError(f"wrong --min-p: got {min_p:g}, expected a number from 0 to 1; 0 keeps all tokens")
+    given = [f"--{name.replace('_', '-')}" for name, value in sampling.items() if value is not None]
+    if beam > 1 and given:
+        raise UserError(f"--beam {beam} does not sample; leave out {' and '.join(given)}, or --beam")
+    if sampling["temperature"] == 0 and len(given) > 1:
+        raise UserError(
+            f"--temperature 0 takes the likeliest token and does not sample; leave out {' and '.join(given[1:])}"
+        )
+    if best > beam:
+        raise UserError(f"--best {best} needs a beam search that keeps {best} texts or more; give --beam {best}")
     if length_penalty is not None and beam == 1:
         raise UserError("--length-penalty has no effect without --beam; leave it out, or give --beam 4")

@@ -65,6 +65,8 @@ _SYNONYMS = {
     "resume": "resume_from_checkpoint",
     "tokens": "max_new_tokens max_tokens max_length input_ids inputs prompt prompts idx attention_mask seq_len",
     "temperature": "temp",
+    "best": "n_best nbest",
+    "prompt_lookup": "prompt_lookup_num_tokens",
     "beam": "num_beams beams beam_size beam_width n_beams",
     "field": "text column text_column text_field",
     "text": "field column sentence text_column",
@@ -212,13 +214,13 @@ _ADVICE = {
     "criterion loss loss_fn loss_function compute_loss",
     "inputs are batch first; transpose others with x.transpose(0, 1)": "batch_first",
     "temperature 0 takes the likeliest token, and any other temperature samples": "do_sample greedy sample",
-    "repeat the prompt: tokens.repeat(n, 1), or n equal lines of a file for --prompts": "num_return_sequences "
-    "num_samples n",
+    "repeat the prompt: tokens.repeat(n, 1), or n equal lines of a file for --prompts; best=n for a beam search": ""
+    "num_return_sequences num_samples n",
     "positions follow from attention_mask": "position_ids cache_position",
     "a model of kinformer reads token ids": "inputs_embeds decoder_inputs_embeds",
     "-1 marks padding, on the left of a prompt": "padding_side pad pad_token_id prompt_lens pad_value ignore_index",
-    "kinformer has none; temperature, top_k and top_p choose tokens": "repetition_penalty no_repeat_ngram_size "
-    "typical_p min_p min_length min_new_tokens encoder_repetition_penalty bad_words_ids logits_processor "
+    "kinformer has none; temperature, top_k and top_p choose tokens": "no_repeat_ngram_size "
+    "typical_p min_length min_new_tokens encoder_repetition_penalty bad_words_ids logits_processor "
     "diversity_penalty num_beam_groups penalty_alpha generation_config",
     "generate returns only tokens; on_tokens gets the log-probability of each": "return_dict_in_generate "
     "output_scores output_logits",

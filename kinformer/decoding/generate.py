@@ -10,7 +10,7 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor, nn
 
 from kinformer.core.bias import Bias
-from kinformer.core.checks import check_finite_number, check_unused, check_whole_between, check_whole_number
+from kinformer.core.checks import check_whole_between, check_whole_number
 from kinformer.core.eval_mode import evaluating
 from kinformer.core.keyword_hints import hint_keywords
 from kinformer.core.kv_cache import widen_caches
@@ -19,20 +19,11 @@ from kinformer.core.position import Position, Rotation
 from kinformer.core.quote import quote
 from kinformer.core.state import leaves
 from kinformer.core.warn import warn
-from kinformer.decoding.beam import search
-from kinformer.decoding.compiled_steps import CompiledSteps
+from kinformer.decoding.decoding_method import DecodingMethod, make_method
 from kinformer.decoding.generation_state import GenerationState
+from kinformer.decoding.prompt_lookup import check_lookup
 from kinformer.decoding.prompt_rows import prompt_rows
-from kinformer.decoding.sampling import (
-    LENGTH_PENALTY,
-    Seed,
-    Stop,
-    TokensCallback,
-    default_draw,
-    draw,
-    make_sampler,
-    row_seeds,
-)
+from kinformer.decoding.sampling import Seed, Stop, TokensCallback
 from kinformer.models.support.sliding_reader import SlidingReader, SlidingState, must_slide
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.sink_softmax import SinkSoftmax
@@ -40,7 +31,6 @@ from kinformer.nn.mechanisms.softmax import Softmax
 
 SEEDS = -(2**63), 2**64 - 1  # range of seeds that PyTorch accepts
 Prompt = Shaped[Tensor, "*B T"] | Sequence[int] | Sequence[Sequence[int]] | Mapping[str, Any]
-PENALTY = 40  # largest length penalty: for ten million tokens, ((5 + n) / 6)**penalty overflows a float beyond it
 
 
 @hint_keywords
@@ -52,8 +42,12 @@ def generate(
     temperature: float | None = None,
     top_k: int | None = None,
     top_p: float | None = None,
+    min_p: float | None = None,
+    repetition_penalty: float | None = None,
     beam: int = 1,
+    best: int = 1,
     length_penalty: float | None = None,
+    prompt_lookup: int | None = None,
     stop: int | Sequence[int] | Stop | None = None,
     attention_mask: Shaped[Tensor, "*B T"] | Sequence[Any] | None = None,
     seed: Seed = None,
@@ -61,7 +55,6 @@ def generate(
     source: Int[Tensor, "R S"] | None = None,
     recompute: bool = False,
     on_tokens: TokensCallback | None = None,
-    compile: bool | CompiledSteps = False,
 ) -> Int[Tensor, "B N"]:
     """Continue each prompt by up to `steps` new tokens, by sampling or by beam search.
 
@@ -81,15 +74,24 @@ def generate(
         starts from `model.opening`, the ids before every target, which are not returned.
     steps: largest number of new tokens.
     temperature: tokens are sampled from softmax(logits / temperature); 0 takes the most likely token, the first of
-        equal ones. The default is 1 with top_k or top_p. If none of the three is given, temperature is 0.6 and top_p is
-        0.9, as in the commands `kinformer generate` and `kinformer compare`.
+        equal ones. The default is 1 with top_k, top_p or min_p. If none of the four is given, temperature is 0.6 and
+        top_p is 0.9, as in the commands `kinformer generate` and `kinformer compare`.
     top_k: number of most likely tokens to sample from.
     top_p: tokens are sampled from the smallest set of likeliest tokens whose probabilities sum to at least top_p.
+    min_p: tokens are sampled from those that are at least min_p times as probable as the most likely one.
+    repetition_penalty: factor against the tokens that a row already has, prompt included. Their positive logits are
+        divided by it and their negative ones multiplied, before all other options. A beam search multiplies
+        log-probabilities by it. Tokens that only `state` has read do not count.
     beam: number of rows that beam search keeps for each prompt at each step; 1 samples instead. The search returns the
         best row, ended or unfinished.
+    best: number of rows that a beam search returns for each prompt, at most `beam`. They follow each other, the best
+        first. The sums of their log-probabilities, from `on_tokens`, give their scores.
     length_penalty: exponent of the score of a row with n new tokens, log-probability / ((5 + n) / 6)**length_penalty. 0
         favours short rows, because each token lowers the sum. The default is 0.6, as in Vaswani et al. Only for `beam`
         above 1.
+    prompt_lookup: largest number of tokens that prompt lookup proposes at a time, such as 10. Tokens that followed the
+        last tokens earlier in the row are checked in one pass of the model. The tokens stay the same, but rounding
+        may decide differently between nearly equal logits. Only for one prompt, temperature=0 and a model with a state.
     stop: token id that ends a row, or several; a negative id ends no row. The default is `model.end`, or else the
         tokens `model.tokenizer.ends`. Or a function from the new tokens [B, N] to the rows that have ended; the
         default tokens then end rows too.
@@ -107,80 +109,74 @@ def generate(
     Errors: ValueError for invalid arguments; NoState from a model that cannot decode; TypeError for a model without
     `start` and `logits`, and for a prompt that is not a tensor. A UserWarning is given beyond the length that the model
     was trained on.
-    Source: top-k: Fan et al., 2018, arXiv:1805.04833; top-p: Holtzman et al., 2019, arXiv:1904.09751; length penalty:
-    Wu et al., 2016, arXiv:1609.08144, section 7.
+    Source: top-k: Fan et al., 2018, arXiv:1805.04833; top-p: Holtzman et al., 2019, arXiv:1904.09751; min-p: Nguyen et
+    al., 2024, arXiv:2407.01082; repetition penalty: Keskar et al., 2019, arXiv:1909.05858; length penalty: Wu et al.,
+    2016, arXiv:1609.08144, section 7; prompt lookup: Saxena, 2023,
+    https://github.com/apoorvumang/prompt-lookup-decoding.
     """
-    penalty = LENGTH_PENALTY if length_penalty is None else length_penalty
-    method = _Method(*default_draw(temperature, top_k, top_p), beam, penalty)
-    _check(steps, method, state, recompute)
-    _refuse_unused(temperature, top_k, top_p, beam, length_penalty)
+    method = make_method(
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
+        beam=beam,
+        best=best,
+        length_penalty=length_penalty,
+        prompt_lookup=prompt_lookup,
+    )
+    if attention_mask is not None:
+        tokens = {"input_ids": tokens, "attention_mask": attention_mask}
+    task = prepare(model, tokens, steps, method, stop, seed, state, source, recompute)
+    with evaluating(model):
+        rows = method.continue_rows(task.reader, task.text, steps, task.ends, seed, on_tokens)
+    return rows if tokens is not None else rows[:, task.text.prompt :]
+
+
+class GenerationTask(NamedTuple):
+    """Checked inputs of `generate`: what reads, the prompts, and the function that ends rows.
+
+    reader: the model, or a sliding window over it.
+    text: prompts and the decoding state.
+    ends: function from the new tokens to the rows that have ended; None if no row ends.
+    """
+
+    reader: Any
+    text: GenerationState
+    ends: Stop | None
+
+
+def prepare(
+    model: Any,
+    tokens: Prompt | None,
+    steps: int,
+    method: DecodingMethod,
+    stop: int | Sequence[int] | Stop | None,
+    seed: Seed,
+    state: State | None,
+    source: Int[Tensor, "R S"] | None,
+    recompute: bool,
+) -> GenerationTask:
+    """Return the task that arguments of `generate` describe, after their checks.
+
+    method: choice of tokens.
+    model, tokens, steps, stop, seed, state, source, recompute: arguments of `generate`.
+
+    Errors: the errors of `generate`.
+    """
+    _check(steps, state, recompute)
     _refuse_seeds(seed)
     if not callable(getattr(model, "start", None)) or not callable(getattr(model, "logits", None)):
         raise TypeError(
             f"{type(model).__name__} cannot generate: it has no start() and logits(); give an LM or a Seq2Seq"
         )
-    if attention_mask is not None:
-        tokens = {"input_ids": tokens, "attention_mask": attention_mask}
     prompt, padded = _prompt(model, tokens, source, state, seed)
+    if method.prompt_lookup is not None:
+        check_lookup(model, method.prompt_lookup, len(prompt), recompute)
     given = stop if stop is None or callable(stop) else _stop_tokens(stop, model)
     with evaluating(model):
-        reader, text = _begin(model, prompt, padded, steps, state, source, recompute, compile)
-        rows = method.go_on(reader, text, steps, _ends(given, end_tokens(model)), seed, on_tokens)
-    return rows if tokens is not None else rows[:, prompt.shape[1] :]
-
-
-class _Method(NamedTuple):
-    """Choice of tokens: sampling, or beam search if `beam` is above 1."""
-
-    temperature: float
-    top_k: int | None
-    top_p: float | None
-    beam: int
-    length_penalty: float
-
-    def check(self) -> None:
-        """Raise ValueError for invalid numbers."""
-        temperature, top_k, top_p, beam, length_penalty = self
-        (
-            check_finite_number("temperature", temperature),
-            check_whole_number("beam", beam),
-            check_finite_number("length_penalty", length_penalty),
-        )
-        if top_k is not None:
-            check_whole_number("top_k", top_k)
-        if top_p is not None:
-            check_finite_number("top_p", top_p)
-        if not 0 <= temperature < math.inf:
-            raise ValueError(
-                f"temperature={temperature} is not a number from 0 up; 0 takes the most probable token, 1 samples from "
-                "the unchanged probabilities"
-            )
-        if top_k is not None and top_k < 1:
-            raise ValueError(f"top_k={top_k} leaves no token; give 1 or more, or None for all tokens")
-        if top_p is not None and not 0 < top_p <= 1:
-            raise ValueError(f"top_p={top_p} is not a probability above 0; give at most 1, or None for all tokens")
-        if beam < 1:
-            raise ValueError(f"beam={beam} keeps no row; give 1 to sample, or more for beam search")
-        if not 0 <= length_penalty <= PENALTY:
-            raise ValueError(
-                f"length_penalty={length_penalty} is not a number from 0 to {PENALTY}; 0 favours short rows"
-            )
-
-    def go_on(
-        self,
-        reader: Any,
-        text: GenerationState,
-        steps: int,
-        ends: Stop | None,
-        seed: Seed,
-        on_tokens: TokensCallback | None,
-    ) -> Int[Tensor, "B N"]:
-        """Return the rows with up to `steps` new tokens."""
-        if self.beam > 1:
-            return search(reader, text, steps, self.beam, ends, self.length_penalty, on_tokens)
-        seeds = row_seeds(seed, len(text.rows))
-        choose = make_sampler(float(self.temperature), self.top_k, self.top_p, seeds, text.rows.device)
-        return draw(reader, text, steps, ends, choose, on_tokens)
+        reader, text = _begin(model, prompt, padded, steps, state, source, recompute)
+    return GenerationTask(reader, text, _ends(given, end_tokens(model)))
 
 
 def _begin(
@@ -191,7 +187,6 @@ def _begin(
     state: State | None,
     source: Int[Tensor, "R S"] | None,
     recompute: bool,
-    compile: bool | CompiledSteps,
 ) -> tuple[Any, GenerationState]:
     """Return the reader, a model or a sliding window over it, and the text with room for new tokens."""
     device = next(model.parameters()).device
@@ -199,8 +194,6 @@ def _begin(
     window = _sliding_window(model, _tokens_read(state) + length)
     if isinstance(state, SlidingState):
         window = cast(int, model.window)
-    if compile:
-        model = compile if isinstance(compile, CompiledSteps) else CompiledSteps(model)
     reader = model if window is None else SlidingReader(model, window)
     inputs: dict[str, Any] = {} if source is None else {"source": source.to(device)}
     full = state is None and not recompute and not padded and window is None
@@ -277,23 +270,9 @@ def _refuse_seeds(seed: Seed) -> None:
         check_whole_between("seed", item, *SEEDS)
 
 
-def _refuse_unused(
-    temperature: float | None, top_k: int | None, top_p: float | None, beam: int, length_penalty: float | None
-) -> None:
-    """Refuse arguments without effect. temperature=0 is allowed with a beam, because a beam draws nothing either."""
-    cuts = {"top_k": (top_k, None), "top_p": (top_p, None)}
-    if beam > 1:
-        check_unused(f"beam={beam}, which does not sample", temperature=(temperature or None, None), **cuts)
-    else:
-        check_unused("beam=1", length_penalty=(length_penalty, None))
-    if temperature == 0:
-        check_unused("temperature=0, which takes the most probable token", **cuts)
-
-
-def _check(steps: int, method: _Method, state: State | None, recompute: bool) -> None:
+def _check(steps: int, state: State | None, recompute: bool) -> None:
     if check_whole_number("steps", steps) < 0:
         raise ValueError(f"steps={steps} is negative; give the number of tokens to generate")
-    method.check()
     if recompute and state is not None:
         raise ValueError("recompute=True reads the whole row at each step and cannot use state=; drop one of the two")
 

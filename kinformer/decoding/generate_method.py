@@ -33,11 +33,14 @@ def generate(
     temperature: float | None = None,
     top_k: int | None = None,
     top_p: float | None = None,
+    min_p: float | None = None,
+    repetition_penalty: float | None = None,
     num_beams: int = 1,
     length_penalty: float | None = None,
     num_return_sequences: int = 1,
     eos_token_id: int | Sequence[int] | None = None,
     pad_token_id: int | None = None,
+    prompt_lookup_num_tokens: int | None = None,
     seed: int | None = None,
     use_cache: bool = True,
 ) -> Int[Tensor, "B N"]:
@@ -59,15 +62,17 @@ def generate(
     max_length: largest number of tokens of a row: prompt and new tokens, or a target with `model.opening`. Only without
         max_new_tokens.
     do_sample: True samples; False takes the likeliest token.
-    temperature, top_k, top_p: as in `kf.generate`, only if do_sample; temperature is 1 by default, and top_k 50. If
-        top_k is 0, tokens are sampled from the whole vocabulary.
+    temperature, top_k, top_p, min_p: as in `kf.generate`, only if do_sample; temperature is 1 by default, and top_k
+        50. If top_k is 0, tokens are sampled from the whole vocabulary.
+    repetition_penalty: as in `kf.generate`.
     num_beams: number of beams; 1 means no beam search.
     length_penalty: as in `kf.generate`, only for a beam search.
-    num_return_sequences: number of samples of each row, only if do_sample.
+    num_return_sequences: number of samples of each row, or of its best rows of a beam search, at most num_beams.
     eos_token_id: id that ends a row, or several; a negative id ends no row. The default is `model.end`, or the ends of
         the tokenizer.
     pad_token_id: id after the end of a row and before a shorter prompt; by default the tokenizer's, else the
         first id that ends a row, else -1.
+    prompt_lookup_num_tokens: `prompt_lookup` of `kf.generate`, only for the likeliest tokens of one row.
     seed: seed of the samples; None follows torch.manual_seed.
     use_cache: False reads the whole row again at each step.
 
@@ -75,24 +80,31 @@ def generate(
     """
     if input_ids is None:
         raise ValueError("generate got no input_ids. Give token ids [B, T]")
-    _check_sampling(do_sample, num_beams, num_return_sequences, temperature=temperature, top_k=top_k, top_p=top_p)
+    settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+    _check_sampling(do_sample, num_beams, num_return_sequences, **settings)
     rows = prompt_rows(
         input_ids if attention_mask is None else {"input_ids": input_ids, "attention_mask": attention_mask}, model
-    ).repeat_interleave(check_at_least("num_return_sequences", num_return_sequences, 1), 0)
+    )
+    copies = check_at_least("num_return_sequences", num_return_sequences, 1)
+    rows = rows.repeat_interleave(copies if do_sample else 1, 0)
     is_pair = isinstance(model, Seq2Seq)
     stop = [eos_token_id] if isinstance(eos_token_id, int) else eos_token_id
     if pad_token_id is None:
         pad_token_id = _padding(model, end_tokens(model) if stop is None else stop)
-    prefix = torch.tensor([model.opening]).expand(len(rows), -1) if is_pair else _ids(input_ids, rows, pad_token_id)
+    count = len(rows) * (1 if do_sample else copies)
+    prefix = torch.tensor([model.opening]).expand(count, -1) if is_pair else _ids(input_ids, count, pad_token_id)
     steps = _new_tokens(max_new_tokens, max_length, prefix.shape[1], len(model.opening) - 1 if is_pair else 0)
-    sampling = {"temperature": 1.0 if temperature is None else temperature, "top_k": _top_k(top_k), "top_p": top_p}
+    sampling = settings | {"temperature": 1.0 if temperature is None else temperature, "top_k": _top_k(top_k)}
     new = generate_tokens(
         model,
         None if is_pair else rows,
         steps,
         **(sampling if do_sample else {} if num_beams > 1 else {"temperature": 0}),
+        repetition_penalty=repetition_penalty,
         beam=num_beams,
+        best=1 if do_sample else copies,
         length_penalty=length_penalty,
+        prompt_lookup=prompt_lookup_num_tokens,
         stop=stop,
         seed=seed,
         source=rows if is_pair else None,
@@ -105,10 +117,10 @@ def generate(
 
 def _check_sampling(do_sample: bool, num_beams: int, num_return_sequences: int, **settings: float | None) -> None:
     """Raise ValueError for arguments that have no effect together."""
-    if num_return_sequences > 1 and (num_beams > 1 or not do_sample):
+    if num_return_sequences > num_beams and not do_sample:
         raise ValueError(
-            f"num_return_sequences={num_return_sequences} has no effect: expected samples. Give do_sample=True, "
-            "num_beams=1"
+            f"num_return_sequences={num_return_sequences} needs as many rows: got num_beams={num_beams} without "
+            f"samples. Give num_beams={num_return_sequences} or do_sample=True"
         )
     if do_sample and num_beams > 1:
         raise ValueError(f"do_sample=True has no effect with num_beams={num_beams}. Leave one of them out")
@@ -145,7 +157,7 @@ def _new_tokens(max_new_tokens: int | None, max_length: int | None, length: int,
     return max_length - length
 
 
-def _ids(ids: Any, rows: Int[Tensor, "B T"], padding: int) -> Int[Tensor, "B T"]:
-    """Return the ids of the prompts, also where a mask is 0, in as many rows as `rows`; `padding` in place of -1."""
+def _ids(ids: Any, count: int, padding: int) -> Int[Tensor, "B T"]:
+    """Return the ids of the prompts, also where a mask is 0, repeated to `count` rows; `padding` in place of -1."""
     ids = prompt_rows(ids["input_ids"] if isinstance(ids, Mapping) else ids, None)
-    return ids.masked_fill(ids < 0, padding).repeat_interleave(len(rows) // len(ids), 0)
+    return ids.masked_fill(ids < 0, padding).repeat_interleave(count // len(ids), 0)

@@ -41,10 +41,23 @@ def next_logits(model: Any, text: GenerationState) -> tuple[Float[Tensor, "B V"]
 
     Errors: ValueError if the logits are NaN, because sampling would still return a token.
     """
+    logits, text = logits_of_last(model, text, 1)
+    return logits[:, 0], text
+
+
+def logits_of_last(model: Any, text: GenerationState, count: int) -> tuple[Float[Tensor, "B N V"], GenerationState]:
+    """Return the logits after each of the last `count` tokens, and `text` after the model has read it all.
+
+    model: model with `logits`.
+    text: rows and state.
+    count: number of tokens, at most the number that the model has not read.
+
+    Errors: ValueError if the logits are NaN, because sampling would still return a token.
+    """
     rows, first = text.rows, 0 if text.state is None else text.rows.shape[1] - text.unread
-    out = model.logits(rows[:, first:], text.state, _context(text, first), last=True, **text.inputs)
-    logits = at_least_float32(out.y[:, -1])
-    if bool((logits.amax(-1).isnan() & (rows[:, -1] >= 0)).any()):  # rows that have ended are padding
+    out = model.logits(rows[:, first:], text.state, _context(text, first), last=count == 1, **text.inputs)
+    logits = at_least_float32(out.y[:, -count:])
+    if bool((logits.amax(-1).isnan() & (rows[:, -count:] >= 0)).any()):  # rows that have ended are padding
         raise ValueError("the logits of the next token are NaN: the weights are damaged or too large")
     return logits, text._replace(state=out.state, unread=0, inputs=text.inputs if out.state is None else {})
 

@@ -13,12 +13,13 @@ from torch import Tensor
 
 from kinformer.core.mechanism import NoState
 from kinformer.core.model import display_name
+from kinformer.decoding.beam import length_norm
 from kinformer.decoding.byte_tokenizer import begin_tokens, tokenizer_of_model
 from kinformer.decoding.generate import end_tokens, generate
 from kinformer.decoding.layers_used import record_layers_used
 from kinformer.decoding.pad_sequences import pad_sequences
 from kinformer.decoding.prefill import PrefilledText
-from kinformer.decoding.sampling import Stop
+from kinformer.decoding.sampling import LENGTH_PENALTY, Stop
 from kinformer.decoding.stop_at_text import stop_at_text
 from kinformer.lab.data.batches import device_of
 
@@ -36,21 +37,27 @@ FILL = 'fill them in with `kinformer fill DIR --text "the wh_le"`'
 class WritingSettings:
     """Settings for continuing a text: sampling, or beam search if `beam` is above 1.
 
-    temperature, top_k, top_p: settings of sampling, as in `generate`.
+    temperature, top_k, top_p, min_p, repetition_penalty: settings of sampling, as in `generate`.
     beam: number of beams; 1 means sampling.
+    best: number of texts that beam search returns for each prompt.
     length_penalty: length penalty of beam search.
     seed: seed of the first prompt. Each later prompt has the next number as its seed, so its text does not depend on
         the other prompts.
     stop: a text ends after these bytes.
+    prompt_lookup: number of tokens that prompt lookup proposes at a time; None for none.
     """
 
     temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
     beam: int = 1
+    best: int = 1
     length_penalty: float | None = None
     seed: int | None = None
     stop: bytes | None = None
+    prompt_lookup: int | None = None
 
 
 @dataclass
@@ -59,14 +66,17 @@ class Continuation:
 
     tokens: its tokens.
     text: their bytes, up to the end of the stop text.
-    log_probability: its log-probability.
+    log_probability: its log-probability. In a beam search it includes the repetition penalty.
+    score: for beam search, the log-probability over the divisor of the length penalty; None for sampling.
     ended: True if it ended before the limit of tokens.
-    layers: number of layers that each token used, for a model with early exits; empty for beam search.
+    layers: number of layers that each token used, for a model with early exits; empty for beam search and for prompt
+        lookup.
     """
 
     tokens: list[int] = field(default_factory=list)
     text: bytes = b""
     log_probability: float = 0.0
+    score: float | None = None
     ended: bool = False
     layers: list[int] = field(default_factory=list)
 
@@ -137,6 +147,7 @@ def write_all(
 ) -> tuple[list[Continuation], float]:
     """Continue each prompt; return the continuations and the milliseconds of a step.
 
+    A beam search returns `settings.best` continuations of each prompt, which follow each other, the best first.
     The time is the median over the steps, one for each new token; for a beam search it is the mean. A model without a
     state reads the whole text again for each token.
 
@@ -154,7 +165,7 @@ def write_all(
     spelled = tokenizer_of_model(model)
     prompted, source = rows_of(model, prompts, sources, reading)
     recompute = reading is None and not has_state(model, prompted.shape[1] + tokens)
-    continuations, times = [Continuation() for _ in prompts], list[float]()
+    continuations, times = [Continuation() for _ in range(len(prompts) * settings.best)], list[float]()
 
     def record(new: Tensor, likely: Tensor) -> None:
         for continuation, token, log_probability in zip(continuations, new.tolist(), likely.tolist(), strict=True):
@@ -179,10 +190,18 @@ def write_all(
             on_tokens=record,
         )
     ends = end_tokens(model)
-    layers = torch.stack(took, 1).long().tolist() if took and settings.beam == 1 else [[] for _ in continuations]
+    layers = (
+        torch.stack(took, 1).long().tolist()
+        if took and settings.beam == 1 and settings.prompt_lookup is None
+        else [[] for _ in continuations]
+    )
     written = rows[:, prompted.shape[1] :].tolist()
-    for prompt, continuation, row, left in zip(prompts, continuations, written, layers, strict=True):
+    penalty = LENGTH_PENALTY if settings.length_penalty is None else settings.length_penalty
+    started = [prompt for prompt in prompts for _ in range(settings.best)]
+    for prompt, continuation, row, left in zip(started, continuations, written, layers, strict=True):
         new = [token for token in row if token >= 0]
+        if settings.beam > 1:
+            continuation.score = continuation.log_probability / length_norm(len(new), penalty)
         continuation.tokens = [token for token in new if token not in ends]
         continuation.layers = left[: len(continuation.tokens)]
         text = spelled.decode(continuation.tokens, last_token(spelled, prompt, reading))

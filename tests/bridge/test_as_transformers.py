@@ -270,7 +270,9 @@ def test_samples_beams_and_what_has_no_weights() -> None:
         "labels have shape .3, 4., but the tokens have .3, 9.": lambda: model(ids, labels=ids[:, :4]),
         "got input_ids, but it reads series": lambda: kf.informer()(input_ids=ids),
         "got 3 arguments without a name, expected input_ids and attention_mask": lambda: model(ids, ids, ids, labels=1),
-        "num_return_sequences=2 has no effect: expected samples": lambda: model.generate(ids, num_return_sequences=2),
+        "num_return_sequences=2 needs as many rows: got num_beams=1 without": lambda: model.generate(
+            ids, num_return_sequences=2
+        ),
         "generate got no input_ids. Give token ids": lambda: model.generate(max_new_tokens=3),
         "max_length=2 leaves no room: the prompt has 9 tokens": lambda: model.generate(ids, max_length=2),
         "do_sample=True has no effect with num_beams=2": lambda: model.generate(ids, do_sample=True, num_beams=2),
@@ -282,7 +284,7 @@ def test_samples_beams_and_what_has_no_weights() -> None:
         "temperature=0.5 has no effect with do_sample=False. Pass do_sample=True, or leave": lambda: model.generate(
             ids, temperature=0.5
         ),
-        "generate has no keyword 'repetition_penalty'": lambda: model.generate(ids, repetition_penalty=1.1),
+        "generate has no keyword 'no_repeat_ngram_size'": lambda: model.generate(ids, no_repeat_ngram_size=2),
     }.items():
         with pytest.raises((TypeError, ValueError), match=message):
             call()

@@ -204,3 +204,35 @@ def test_a_search_tells_how_far_it_is(tmp_path: Path) -> None:
     steps: list[int] = []
     write_all(load(folder(tmp_path / "run", "gpt")), [b"a"], 3, WritingSettings(beam=2), look=steps.append)
     assert steps == [1, 2, 3]
+
+
+def test_the_best_texts_of_a_search_have_their_scores(
+    tmp_path: Path, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, beam = folder(tmp_path / "run", "gpt"), ["--tokens", "3", "--beam", "4", "--best", "2"]
+    together = texts(capsys, out, "--prompts", file, *beam)
+    assert [text["prompt"] for text in together] == [p.decode(errors="replace") for p in PROMPTS for _ in range(2)]
+    for better, worse in zip(together[::2], together[1::2], strict=True):
+        assert better["score"] > worse["score"] and better["tokens"] != worse["tokens"]
+        assert better["score"] == pytest.approx(better["log_probability"] / (8 / 6) ** 0.6)
+    rows = generate(load(out), [list(p) for p in PROMPTS], 3, beam=4, best=2)[:, max(map(len, PROMPTS)) :]
+    assert [text["tokens"] for text in together] == rows.tolist()
+    assert run(["generate", out, "--prompts", str(file), *beam]) == 0
+    printed = capsys.readouterr().out
+    for number, text in enumerate(together):
+        assert f"[{number // 2 + 1}.{number % 2 + 1}] score {text['score']:.4f}\n" in printed
+    assert run(["generate", out, "--prompt", "a", *beam]) == 0
+    scores = [f"[{rank}] score {text['score']:.4f}" for rank, text in enumerate(together[:2], 1)]
+    assert [line for line in capsys.readouterr().out.splitlines() if line.startswith("[")] == scores
+
+
+def test_prompt_lookup_min_p_and_the_penalty_reach_generate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = folder(tmp_path / "run", "gpt")
+    model, prompt = load(out), "abcabc"
+    for words, keywords in (
+        (["--temperature", 0, "--prompt-lookup", 4], {"temperature": 0}),
+        (["--min-p", 0.9, "--seed", 2], {"min_p": 0.9, "seed": 2}),
+        (["--temperature", 0, "--repetition-penalty", 5], {"temperature": 0, "repetition_penalty": 5}),
+    ):
+        (text,) = texts(capsys, out, "--prompt", prompt, "--tokens", 8, *words)
+        assert text["tokens"] == generate(model, list(prompt.encode()), 8, **keywords)[0, 6:].tolist()

@@ -89,7 +89,7 @@ def test_words_of_other_libraries_have_a_name_here(word: str) -> None:
     ("function", "word", "end"),
     [
         ("generate", "max_length", "use 'steps' instead, which does not count the prompt"),
-        ("generate", "repetition_penalty", "kinformer has none; temperature, top_k and top_p choose tokens"),
+        ("generate", "no_repeat_ngram_size", "kinformer has none; temperature, top_k and top_p choose tokens"),
         ("generate", "min_new_tokens", "kinformer has none; temperature"),
         ("generate", "generator", "use 'seed' instead"),
         ("generate", "use_cache", "use 'recompute' instead: recompute=True reads the whole row at each step"),

@@ -174,7 +174,7 @@ def stream_text(
 def search_text(
     model: Any, start: bytes, tokens: int, settings: WritingSettings, inputs: dict[str, Any], heading: bytes
 ) -> list[Continuation]:
-    """Continue one prompt by beam search, and print the result.
+    """Continue one prompt by beam search, and print the best texts, with scores if there are several.
 
     model: the model.
     start: the prompt.
@@ -183,12 +183,16 @@ def search_text(
     inputs: `sources` (source texts) and `reading` (a saved text to continue), as `write_all` takes them.
     heading: text to print before the continuation: the prompt, or nothing for a chat.
 
-    Returns a list with the one continuation.
+    Returns the continuations, the best first.
     """
-    (continuation,), milliseconds = write_batch(model, [start], tokens, settings, inputs)
+    continuations, milliseconds = write_batch(model, [start], tokens, settings, inputs)
+    if settings.best > 1:
+        print_texts([heading], continuations, milliseconds)
+        return continuations
+    (continuation,) = continuations
     print(for_stream((heading + continuation.text).decode(errors="replace")))
     _report_speed(len(continuation.tokens), milliseconds)
-    return [continuation]
+    return continuations
 
 
 def write_batch(
@@ -218,12 +222,20 @@ def write_batch(
 def print_texts(starts: list[bytes], written: list[Continuation], milliseconds: float) -> None:
     """Print each generated text after its number in brackets, and the speed on stderr.
 
+    With several continuations of a prompt, the number has their rank too, and the score follows it.
+
     starts: the prompts.
-    written: their continuations.
+    written: their continuations, the same number for each prompt.
     milliseconds: milliseconds per step of the batch.
     """
-    for number, (start, continuation) in enumerate(zip(starts, written, strict=True), 1):
-        print(f"[{number}]\n{for_stream((start + continuation.text).decode(errors='replace'))}")
+    best = len(written) // len(starts)
+    for place, continuation in enumerate(written):
+        number, rank = place // best + 1, place % best + 1
+        heading = f"[{number}]"
+        if best > 1:
+            heading = f"[{rank if len(starts) == 1 else f'{number}.{rank}'}] score {continuation.score:.4f}"
+        text = (starts[number - 1] + continuation.text).decode(errors="replace")
+        print(f"{heading}\n{for_stream(text)}")
     _report_speed(sum(len(continuation.tokens) for continuation in written), milliseconds / len(written))
 
 
@@ -231,19 +243,21 @@ def print_json(folder: Path, written: list[Continuation], starts: list[bytes], s
     """Print the generated texts as one JSON object.
 
     folder: the folder of the model.
-    written: the continuations.
+    written: the continuations, the same number for each prompt.
     starts: the prompts.
     sources: the source texts; None if the model reads none.
     """
+    best = len(written) // len(starts)
     texts = [
         {
-            "source": None if sources is None else sources[number].decode(errors="replace"),
-            "prompt": start.decode(errors="replace"),
+            "source": None if sources is None else sources[place // best].decode(errors="replace"),
+            "prompt": starts[place // best].decode(errors="replace"),
             "text": continuation.text.decode(errors="replace"),
             **{name: getattr(continuation, name) for name in ("tokens", "log_probability", "ended")},
             **({"layers": continuation.layers} if continuation.layers else {}),
+            **({} if continuation.score is None else {"score": continuation.score}),
         }
-        for number, (start, continuation) in enumerate(zip(starts, written, strict=True))
+        for place, continuation in enumerate(written)
     ]
     print(for_stream(json.dumps({"folder": str(folder), "texts": texts}, ensure_ascii=False)))
 

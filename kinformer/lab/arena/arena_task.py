@@ -25,6 +25,7 @@ class ArenaTask:
     steps: training steps of every member.
     batch: rows of a batch.
     length: tokens of a row of text; the rows of other data have their own length.
+    heads: attention heads of each layer; None for the members' own numbers.
     """
 
     name: str
@@ -32,6 +33,7 @@ class ArenaTask:
     steps: int
     batch: int
     length: int = 128
+    heads: int | None = None
 
     @property
     def is_text(self) -> bool:
@@ -65,5 +67,7 @@ TASKS = (
     ArenaTask("listops", "task=listops,longest=12,arguments=3,deepest=2", 600, 32),
     ArenaTask("sequence_compression", "task=sequence_compression", 200, 32),
     ArenaTask("memorization", "task=memorization", 150, 32),
+    ArenaTask("mqar_4", "task=mqar,pairs=4,length=16", 1000, 64, heads=1),
+    ArenaTask("noisy_in_context_recall", "task=noisy_in_context_recall,pairs=8,keys=2", 500, 64, heads=1),
     ArenaTask("fuzzy_in_context_recall", "task=fuzzy_in_context_recall,keys=2,times=4,longest=2", 600, 64),
 )

@@ -29,6 +29,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "synthesizer": (),
 }
 LEFT_OUT = {"spalm": "it needs a datastore"}
+LEAST_HEADS = {"routing_transformer": 2}  # half of its heads read a window, the others a cluster
 
 # Most members default to windows as long as the short rows of the arena, so that they would read everything. These
 # sizes are lowered to a part of a row, by the same rule for all members. The parts of segments, memories and windows
@@ -64,13 +65,15 @@ def entrants() -> list[str]:
     return [*KINDS, *(name for names in KINDS.values() for name in names)]
 
 
-def entrant(name: str, rows: int) -> MemberChoice:
+def entrant(name: str, rows: int, heads: int | None = None) -> MemberChoice:
     """Return a member with about as many parameters as gpt, and with windows shorter than a row.
 
     name: name of the member.
     rows: tokens of a row.
+    heads: attention heads of each layer, for all members that have heads; None for the members' own numbers.
     """
-    baseline = parse_member(BASELINE, [f"d={WIDTH}", f"depth={DEPTH}", f"length={rows}"])
+    shared = [] if heads is None else [f"heads={heads}"]
+    baseline = parse_member(BASELINE, [f"d={WIDTH}", f"depth={DEPTH}", f"length={rows}", *shared])
     if name == BASELINE:
         return baseline
     function = find_member_function(name)
@@ -79,8 +82,12 @@ def entrant(name: str, rows: int) -> MemberChoice:
     if "depth" in declared:
         texts.setdefault("depth", f"depth={DEPTH}")
     defaults = {keyword: parameter.default for keyword, parameter in declared.items()}
-    if "length" in declared and has_effect("length", getattr(function, "needs", {}), defaults):
-        texts.setdefault("length", f"length={rows}")
+    wanted = {"length": rows}
+    if heads is not None:
+        wanted |= {"heads": max(heads, LEAST_HEADS.get(name, 1)), "key_heads": heads}
+    for keyword, value in wanted.items():
+        if keyword in declared and has_effect(keyword, getattr(function, "needs", {}), defaults):
+            texts.setdefault(keyword, f"{keyword}={value}")
     for keyword, part in PARTS.items():
         default = defaults.get(keyword)
         if isinstance(default, int) and (size := math.ceil(rows * part / UNIT) * UNIT) < default:

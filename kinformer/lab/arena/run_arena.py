@@ -56,7 +56,7 @@ def open_results(task: ArenaTask, data: Data, folder: Path) -> TaskResults:
 
     Errors: ValueError if the folder holds results of other data or of another budget.
     """
-    model = entrant(BASELINE, row_length(task, data)).build(0)
+    model = entrant(BASELINE, row_length(task, data), task.heads).build(0)
     levels = {name: float(level) for name, level in data.levels(model, "test", task.length, SAMPLE).items()}
     name = Path(data.name.removeprefix("text=")).name if task.is_text else data.name
     results = TaskResults(task, f"{name}, fingerprint {data.fingerprint[:16]}", levels)
@@ -110,11 +110,11 @@ def measure_facts(member: str, task: ArenaTask, data: Data) -> EntrantFacts:
     data: its data.
     """
     rows = row_length(task, data)
-    choice = entrant(member, rows)
+    choice = entrant(member, rows, task.heads)
     model = choice.build(0)
     ratios = [1.0]
     if member != BASELINE:
-        gpt = entrant(BASELINE, rows).build(0)
+        gpt = entrant(BASELINE, rows, task.heads).build(0)
         ratios = [_step_ratio(model, gpt, task.batch, rows) for _ in range(TIMED)]
     model = choice.build(0)
     batch = sample_rows(model, 1, rows)
@@ -158,7 +158,7 @@ def train_run(run: PlannedRun, results: TaskResults, data: Data, show: _ShareDis
     """
     task = results.task
     steps, settings = steps_of(results, run.member), task.settings(run.rate, run.seed)
-    model = entrant(run.member, row_length(task, data)).build(run.seed)
+    model = entrant(run.member, row_length(task, data), task.heads).build(run.seed)
     if show is not None:
         show.steps = steps
     on = describe_machine()

@@ -92,6 +92,18 @@ def test_entrants_have_as_many_parameters_as_gpt_and_smaller_windows_than_a_row(
             assert value <= 64 * 3 // 4
 
 
+@pytest.mark.parametrize("name", entrant.entrants())
+def test_a_task_may_set_the_number_of_heads_of_all_members(name: str, prove: bool) -> None:
+    if not prove and name not in (*SAMPLED, "llama", "routing_transformer"):
+        pytest.skip("make prove")
+    baseline, choice = entrant.entrant("gpt", 16, 1), entrant.entrant(name, 16, 1)
+    sizes = count_parameters(baseline), count_parameters(choice)
+    assert all(sizes) and abs(sizes[1] - sizes[0]) <= 0.1 * sizes[0]
+    choice.build(0)  # a number of heads that the member refuses would raise
+    without = ("average_attention", "lstm", "act_rnn")  # no heads, or only in its encoder
+    assert choice.keywords.get("heads") == (None if name in without else 2 if name == "routing_transformer" else 1)
+
+
 def test_gpt_comes_first_then_the_rates_of_each_kind_then_the_seeds_at_the_best_rate() -> None:
     results = TaskResults(TASK, "data", {})
     names = ["linear_transformer", "lstm"]

@@ -1,0 +1,118 @@
+"""Prompt lookup decoding: greedy decoding in which one pass of the model checks several copied tokens."""
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from kinformer.core.state import fork
+from kinformer.core.unrepeatable import unrepeatable_parts
+from kinformer.decoding.generation_state import GenerationState, append_tokens, logits_of_last
+from kinformer.decoding.sampling import Choose, Stop, TokensCallback, report_tokens
+from kinformer.models.support.sliding_reader import SlidingReader
+
+LONGEST_NGRAM = 3  # tokens at the end of a text that are searched in the text before
+
+
+def lookup_steps(
+    model: Any,
+    text: GenerationState,
+    steps: int,
+    stop: Stop | None,
+    choose: Choose,
+    count: int,
+    on_tokens: TokensCallback | None,
+) -> Iterator[Int[Tensor, "1 N"]]:
+    """Yield the row after each new token, with the tokens of greedy decoding in fewer passes of the model.
+
+    The last tokens are searched in the row so far, and the tokens that followed them there are proposed. One pass of
+    the model reads the proposed tokens, and the longest beginning that agrees with its own choices is kept. Choose it
+    for texts that repeat their prompt, such as summaries, edits and code. Without repetition it saves nothing.
+
+    After a wrong proposal, a copy of the decoding state from before it continues, and the right tokens are read again
+    with the next ones. So any decoding state can be used, also one that cannot be shortened. While more than `count`
+    tokens wait to be read, nothing is proposed.
+
+    model: model with `logits`.
+    text: one prompt and the model's decoding state.
+    steps: largest number of new tokens.
+    stop: function from the new tokens to the rows that have ended; None if no row ends.
+    choose: function from logits and rows to the likeliest tokens.
+    count: largest number of tokens that are proposed at a time.
+    on_tokens: called with each new token and its log-probability.
+
+    Source: Saxena, 2023, "Prompt Lookup Decoding", https://github.com/apoorvumang/prompt-lookup-decoding.
+    """
+    first = text.rows.shape[1]
+    while (remaining := first + steps - text.rows.shape[1]) > 0:
+        size = min(count, remaining - 1, _free_positions(model, text))
+        proposed = propose(text.rows[0].tolist(), size if text.unread <= count else 0)
+        before = text._replace(state=fork(text.state)) if proposed else text
+        longer = torch.cat([text.rows, text.rows.new_tensor([proposed])], 1) if proposed else text.rows
+        read = text._replace(rows=longer, unread=text.unread + len(proposed))
+        logits, after = logits_of_last(model, read, len(proposed) + 1)
+        for place in range(len(proposed) + 1):
+            new = choose(logits[:, place], before.rows)
+            report_tokens(on_tokens, logits[:, place], new)
+            before = append_tokens(before, new)
+            yield before.rows
+            if stop is not None and bool(stop(before.rows[:, first:]).all()):
+                return
+            if proposed[place : place + 1] != new.tolist():
+                break
+        is_all_right = place == len(proposed)
+        text = after._replace(rows=before.rows, unread=1) if is_all_right else before
+
+
+def check_lookup(model: Any, count: int, rows: int, recompute: bool) -> None:
+    """Raise ValueError if prompt lookup could not give the tokens of greedy decoding.
+
+    model: model that generates.
+    count: largest number of tokens that are proposed at a time.
+    rows: number of prompts.
+    recompute: argument of `generate`.
+    """
+    if recompute:
+        raise ValueError(
+            f"prompt_lookup={count} needs a decoding state: got recompute=True, expected False. Use a model with a "
+            "state, or leave prompt_lookup out"
+        )
+    if rows > 1:
+        raise ValueError(
+            f"prompt_lookup={count} continues one prompt at a time: got {rows} rows, expected 1. Call generate for "
+            "each prompt, or leave prompt_lookup out"
+        )
+    for reason, remedy in unrepeatable_parts(model):
+        raise ValueError(
+            f"prompt_lookup={count} would change the tokens: {reason}, expected equal results for pieces of a row. "
+            f"Leave prompt_lookup out, or {remedy}"
+        )
+
+
+def propose(row: list[int], count: int) -> list[int]:
+    """Return up to `count` tokens that followed the last tokens of a row where these occur first in it.
+
+    The last 3 tokens are searched, then the last 2, then the last one. An empty list means that nothing was found.
+
+    row: tokens so far; -1 is padding.
+    count: largest number of tokens to return.
+    """
+    tokens = [token for token in row if token >= 0]
+    for size in range(min(LONGEST_NGRAM, len(tokens) - 1), 0, -1) if count > 0 else ():
+        last = tokens[-size:]
+        for start in range(len(tokens) - size):
+            if tokens[start : start + size] == last:
+                return tokens[start + size : start + size + count]
+    return []
+
+
+def _free_positions(model: Any, text: GenerationState) -> int:
+    """Return the number of tokens that may be proposed before the model's window of learned positions must move.
+
+    A window that moves within a pass would change the logits of its first tokens.
+    """
+    if not isinstance(model, SlidingReader):
+        return text.max_new_tokens
+    return model.window - int(cast(Any, text.state).now.max()) - text.unread
