@@ -1,7 +1,7 @@
 """CompiledSteps: decoding steps of a model as one compiled graph, with caches of a fixed size."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -12,11 +12,10 @@ from kinformer.core.layer import Context, Decoding, Device, Dtype, Out, State
 from kinformer.core.model import display_name
 from kinformer.core.state import leaves, map_state
 
-LEAST_SLOTS = 128  # rows are rounded up to a power of two from here on, so that similar lengths share a graph
-EAGER = 4  # steps that run without the graph first, to measure what it saves
-GRAPHS = 64  # graphs of one process: one for each model, batch and rounded length
+LEAST_SLOTS = 128  # lengths are rounded up to a power of two from here on, so that similar lengths share a graph
+EAGER = 4  # steps that run uncompiled first, to measure what the graph saves
+GRAPHS = 64  # largest number of graphs in a process: one for each model, number of rows and rounded length
 BACKEND = "inductor"
-EMPTY = torch.empty(0)
 
 Step = Callable[..., tuple[Tensor, list[Tensor]]]
 
@@ -24,9 +23,9 @@ Step = Callable[..., tuple[Tensor, list[Tensor]]]
 class StepTimes(NamedTuple):
     """Times of decoding steps, in seconds.
 
-    compilation: time of the first compiled step, which makes the graph.
-    eager: shortest time of a step without the graph.
-    compiled: shortest time of a step with it.
+    compilation: time of the first compiled step of each graph.
+    eager: shortest time of an uncompiled step.
+    compiled: shortest time of a compiled step.
     """
 
     compilation: float
@@ -41,30 +40,36 @@ class StepTimes(NamedTuple):
 
 
 class CompiledSteps:
-    """A model whose steps of one token run as one compiled graph; longer chunks of tokens run as usual.
+    """A model whose steps of one token run as one compiled graph; longer chunks of tokens run uncompiled.
 
-    Choose it to generate many tokens: a step then takes about as long as its products, but the compilation takes a
-    minute. It has `start` and `logits` as the model does, so it can be used in its place. The caches have a fixed size,
-    a power of two, so one graph serves all tokens of a row and later rows of a similar length. Each step attends to all
-    slots of the cache, also to the empty ones.
+    Choose it for long texts: the compilation takes some ten seconds, and then each token is faster. `generate` makes
+    one for `compile=True`; pass your own to keep its graphs for later calls, and to read its `times`. It has `start`
+    and `logits` as the model does. The caches have a fixed size, a power of two, so that one graph serves all tokens of
+    a row and other rows of similar length. Each step attends to all slots of a cache, and masks the empty ones. The
+    first steps run uncompiled, for `times`.
 
     model: model that generates.
 
-    Errors: ValueError, in one line, from the first step of a model whose step is no single graph, or whose state
-    changes its size.
+    Errors: ValueError, in one line, from the first compiled step of a model that does not compile to a single graph, or
+    whose decoding state changes its size.
     """
 
     def __init__(self, model: Any):
         self.model = model
-        self._steps: dict[Any, Step] = {}
+        self._steps: dict[Hashable, Step] = {}
         self._eager: list[float] = []
         self._compiled: list[float] = []
         self._compilation = 0.0
 
     @property
+    def reads(self) -> str:
+        """What the model reads, such as "text"."""
+        return self.model.reads
+
+    @property
     def times(self) -> StepTimes | None:
-        """Times of the steps so far; None before the second compiled step."""
-        if not self._compiled:
+        """Times of the steps so far; None before the second step of a graph."""
+        if not self._eager or not self._compiled:
             return None
         return StepTimes(self._compilation, min(self._eager), min(self._compiled))
 
@@ -80,10 +85,7 @@ class CompiledSteps:
         last: bool = False,
         **inputs: Any,
     ) -> Out:
-        """Return the model's logits for the tokens, or with `last` only for the last one.
-
-        If `ctx` is None, the call is not compiled.
-        """
+        """Return the model's logits for the tokens, or with `last` only for the last one."""
         if state is None or tokens.shape[1] != 1 or inputs:
             return self.model.logits(tokens, state, ctx, last=last, **inputs)
         began = time.perf_counter()
@@ -92,12 +94,11 @@ class CompiledSteps:
             self._eager.append(time.perf_counter() - began)
             return out
         flat = FlatState.of(state)
-        key = flat.key, None if ctx is None else ctx.decoding.max_new_tokens
+        most = None if ctx is None or ctx.decoding is None else ctx.decoding.max_new_tokens
+        key = flat.sizes, ctx is None, most
         if is_new := key not in self._steps:
-            self._steps[key] = _make_step(self.model, flat)
-        y, tensors = self._call(self._steps[key], tokens, ctx, flat)
-        if [tensor.shape for tensor in tensors] != [tensor.shape for tensor in flat.tensors]:
-            raise ValueError(f"{display_name(self.model)} cannot run compiled: its state changes its size; leave out compile")
+            self._steps[key] = _compile_step(self.model, flat, most)
+        y, tensors = self._run(self._steps[key], tokens, ctx, flat.tensors)
         seconds = time.perf_counter() - began
         if is_new:
             self._compilation += seconds
@@ -105,17 +106,27 @@ class CompiledSteps:
             self._compiled.append(seconds)
         return Out(y, flat.rebuild(tensors))
 
-    def _call(self, step, tokens, ctx, flat):
-        # copies, because a view into the growing rows has other strides at each step, which would compile again
-        inputs = [tokens] if ctx is None else [tokens, ctx.pos, ctx.decoding.step]
-        tokens, *inputs = (x.clone(memory_format=torch.contiguous_format) for x in inputs)
+    def _run(
+        self, step: Step, tokens: Int[Tensor, "B 1"], ctx: Context | None, tensors: list[Tensor]
+    ) -> tuple[Tensor, list[Tensor]]:
+        decoding = [] if ctx is None or ctx.decoding is None else [ctx.decoding.step]
+        inputs = [tokens, *([] if ctx is None else [ctx.pos]), *decoding]
+        # views of the growing rows have other strides at each step, which would compile the graph again
+        inputs = [x.clone(memory_format=torch.contiguous_format) for x in inputs]
+        name = display_name(self.model)
         try:
-            return step(tokens, flat.tensors, *inputs, *([] if ctx is None else [ctx.decoding.max_new_tokens]))
-        except Exception as error:
-            first = str(error).strip().splitlines()[0]
+            y, new = step(tensors, *inputs)
+        except RuntimeError as error:  # the errors of the compiler are RuntimeErrors
+            lines = str(error).strip().splitlines() or [""]
             raise ValueError(
-                f"{display_name(self.model)} cannot run compiled: {type(error).__name__}: {first}. Leave out compile"
+                f"{name} cannot decode compiled: got {type(error).__name__}: {lines[0]}. Leave compile out"
             ) from error
+        if any(after.shape != before.shape for after, before in zip(new, tensors, strict=True)):
+            raise ValueError(
+                f"{name} cannot decode compiled: got a decoding state that changes its size, expected a fixed size. "
+                "Leave compile out"
+            )
+        return y, new
 
 
 class FlatState(NamedTuple):
@@ -123,7 +134,7 @@ class FlatState(NamedTuple):
 
     tensors: the tensors; one that several layers share is there once.
     places: for each leaf of the tree, the index of its tensor.
-    tree: a state of the same form with empty tensors.
+    tree: a state of the same form, with empty tensors.
     """
 
     tensors: list[Tensor]
@@ -136,36 +147,44 @@ class FlatState(NamedTuple):
 
         state: the state.
         """
-        known: dict[int, int] = {}
-        tensors, places = [], []
+        index: dict[int, int] = {}
+        tensors, places = list[Tensor](), []
         for _, leaf in leaves(state):
-            if id(leaf) not in known:
-                known[id(leaf)] = len(tensors)
+            if id(leaf) not in index:
+                index[id(leaf)] = len(tensors)
                 tensors.append(leaf)
-            places.append(known[id(leaf)])
-        return FlatState(tensors, tuple(places), map_state(lambda _, __: EMPTY, state))
+            places.append(index[id(leaf)])
+        empty = torch.empty(0)
+        return FlatState(tensors, tuple(places), map_state(lambda _, __: empty, state))
 
     @property
-    def key(self) -> tuple:
-        """Sizes and sharing of the tensors; states with the same key run in the same graph."""
-        return self.places, *((tuple(tensor.shape), tensor.dtype) for tensor in self.tensors)
+    def sizes(self) -> Hashable:
+        """Sizes and sharing of the tensors; states with equal sizes run in the same graph."""
+        return self.places, tuple([(x.shape, x.dtype, x.device) for x in self.tensors])
 
     def rebuild(self, tensors: Sequence[Tensor]) -> State:
-        """Return the tree with other tensors.
+        """Return the state with other tensors.
 
-        tensors: a tensor for each of `tensors`.
+        tensors: one for each of `tensors`.
         """
         places = iter(self.places)
         return map_state(lambda _, __: tensors[next(places)], self.tree)
 
 
-def _make_step(model: Any, flat: FlatState) -> Step:
-    places, count, tree = flat.places, len(flat.tensors), FlatState([], flat.places, flat.tree)
-    firsts = [places.index(i) for i in range(count)]
+def _compile_step(model: Any, flat: FlatState, most: int | None) -> Step:
+    """Return a compiled step for states of the form of `flat`, and at most `most` new tokens."""
+    form = flat._replace(tensors=[])
+    firsts = [flat.places.index(place) for place in range(len(flat.tensors))]
 
-    def step(tokens, tensors, pos=None, done=None, most=0):
-        ctx = None if pos is None else Context(pos, run=True, decoding=Decoding(done, most), is_clean=True)
-        out = model.logits(tokens, tree.rebuild(tensors), ctx, last=True)
+    def step(
+        tensors: list[Tensor],
+        tokens: Int[Tensor, "B 1"],
+        pos: Int[Tensor, "B 1"] | None = None,
+        number: Int[Tensor, "#B 1"] | None = None,
+    ) -> tuple[Tensor, list[Tensor]]:
+        decoding = None if number is None or most is None else Decoding(number, most)
+        ctx = None if pos is None else Context(pos, run=True, decoding=decoding, is_clean=True)
+        out = model.logits(tokens, form.rebuild(tensors), ctx, last=True)
         new = [leaf for _, leaf in leaves(out.state)]
         return out.y, [new[first] for first in firsts]
 

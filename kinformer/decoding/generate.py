@@ -10,7 +10,7 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor, nn
 
 from kinformer.core.bias import Bias
-from kinformer.core.checks import check_whole_between, check_whole_number
+from kinformer.core.checks import check_unused, check_whole_between, check_whole_number
 from kinformer.core.eval_mode import evaluating
 from kinformer.core.keyword_hints import hint_keywords
 from kinformer.core.kv_cache import widen_caches
@@ -19,6 +19,7 @@ from kinformer.core.position import Position, Rotation
 from kinformer.core.quote import quote
 from kinformer.core.state import leaves
 from kinformer.core.warn import warn
+from kinformer.decoding.compiled_steps import CompiledSteps
 from kinformer.decoding.decoding_method import DecodingMethod, make_method
 from kinformer.decoding.generation_state import GenerationState
 from kinformer.decoding.prompt_lookup import check_lookup
@@ -55,6 +56,7 @@ def generate(
     source: Int[Tensor, "R S"] | None = None,
     recompute: bool = False,
     on_tokens: TokensCallback | None = None,
+    compile: bool | CompiledSteps = False,
 ) -> Int[Tensor, "B N"]:
     """Continue each prompt by up to `steps` new tokens, by sampling or by beam search.
 
@@ -105,6 +107,8 @@ def generate(
     recompute: True reads the whole row again at each step, for models without a decoding state.
     on_tokens: called at each step with the new tokens [B], -1 for rows that have ended, and their log-probabilities. A
         beam search calls it after the search.
+    compile: True runs each step as one compiled graph, which is faster after a compilation of some ten seconds. Later
+        calls with the model use the graph again, for rows of similar length. Or a `CompiledSteps` of the model.
 
     Errors: ValueError for invalid arguments; NoState from a model that cannot decode; TypeError for a model without
     `start` and `logits`, and for a prompt that is not a tensor. A UserWarning is given beyond the length that the model
@@ -127,7 +131,7 @@ def generate(
     )
     if attention_mask is not None:
         tokens = {"input_ids": tokens, "attention_mask": attention_mask}
-    task = prepare(model, tokens, steps, method, stop, seed, state, source, recompute)
+    task = prepare(model, tokens, steps, method, stop, seed, state, source, recompute, compile)
     with evaluating(model):
         rows = method.continue_rows(task.reader, task.text, steps, task.ends, seed, on_tokens)
     return rows if tokens is not None else rows[:, task.text.prompt :]
@@ -156,16 +160,21 @@ def prepare(
     state: State | None,
     source: Int[Tensor, "R S"] | None,
     recompute: bool,
+    compile: bool | CompiledSteps,
 ) -> GenerationTask:
     """Return the task that arguments of `generate` describe, after their checks.
 
     method: choice of tokens.
-    model, tokens, steps, stop, seed, state, source, recompute: arguments of `generate`.
+    model, tokens, steps, stop, seed, state, source, recompute, compile: arguments of `generate`.
 
     Errors: the errors of `generate`.
     """
     _check(steps, state, recompute)
     _refuse_seeds(seed)
+    if compile:
+        if isinstance(compile, CompiledSteps) and compile.model is not model:
+            raise ValueError("compile= has the steps of another model; give CompiledSteps(model), or True")
+        check_unused("compile=True", recompute=(recompute, False), prompt_lookup=(method.prompt_lookup, None))
     if not callable(getattr(model, "start", None)) or not callable(getattr(model, "logits", None)):
         raise TypeError(
             f"{type(model).__name__} cannot generate: it has no start() and logits(); give an LM or a Seq2Seq"
@@ -175,7 +184,7 @@ def prepare(
         check_lookup(model, method.prompt_lookup, len(prompt), recompute)
     given = stop if stop is None or callable(stop) else _stop_tokens(stop, model)
     with evaluating(model):
-        reader, text = _begin(model, prompt, padded, steps, state, source, recompute)
+        reader, text = _begin(model, prompt, padded, steps, state, source, recompute, compile)
     return GenerationTask(reader, text, _ends(given, end_tokens(model)))
 
 
@@ -187,6 +196,7 @@ def _begin(
     state: State | None,
     source: Int[Tensor, "R S"] | None,
     recompute: bool,
+    compile: bool | CompiledSteps,
 ) -> tuple[Any, GenerationState]:
     """Return the reader, a model or a sliding window over it, and the text with room for new tokens."""
     device = next(model.parameters()).device
@@ -194,12 +204,13 @@ def _begin(
     window = _sliding_window(model, _tokens_read(state) + length)
     if isinstance(state, SlidingState):
         window = cast(int, model.window)
-    reader = model if window is None else SlidingReader(model, window)
+    base = compile if isinstance(compile, CompiledSteps) else CompiledSteps(model) if compile else model
+    reader = base if window is None else SlidingReader(base, window)
     inputs: dict[str, Any] = {} if source is None else {"source": source.to(device)}
     full = state is None and not recompute and not padded and window is None
     capacity = max(length - 1, 1)  # the last new token is not read
     if state is not None:
-        state = widen_caches(state, model.start(1, _tokens_read(state) + capacity if window is None else window))
+        state = widen_caches(state, base.start(1, _tokens_read(state) + capacity if window is None else window))
         state = state if window is None or isinstance(state, SlidingState) else reader.continue_from(state)
     elif not recompute:
         state = reader.start(len(prompt), capacity)

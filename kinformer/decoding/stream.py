@@ -9,6 +9,7 @@ from torch import Tensor
 from kinformer.core.eval_mode import evaluating
 from kinformer.core.keyword_hints import hint_keywords
 from kinformer.core.layer import State
+from kinformer.decoding.compiled_steps import CompiledSteps
 from kinformer.decoding.decoding_method import DecodingMethod, make_method
 from kinformer.decoding.generate import GenerationTask, Prompt, prepare
 from kinformer.decoding.sampling import Stop
@@ -31,6 +32,7 @@ def stream(
     state: State | None = None,
     source: Int[Tensor, "1 S"] | None = None,
     recompute: bool = False,
+    compile: bool | CompiledSteps = False,
 ) -> Iterator[int]:
     """Continue one prompt by up to `steps` new tokens, and yield each token as soon as it is chosen.
 
@@ -48,7 +50,7 @@ def stream(
     tokens: token ids of one prompt, or None for the begin token of a target, as in `generate`.
     steps: largest number of new tokens.
     temperature, top_k, top_p, min_p, repetition_penalty, prompt_lookup, stop, seed: as in `generate`.
-    state, source, recompute: as in `generate`.
+    state, source, recompute, compile: as in `generate`.
 
     Errors: the errors of `generate`; ValueError for several prompts.
     """
@@ -63,7 +65,7 @@ def stream(
         length_penalty=None,
         prompt_lookup=prompt_lookup,
     )
-    task = prepare(model, tokens, steps, method, stop, seed, state, source, recompute)
+    task = prepare(model, tokens, steps, method, stop, seed, state, source, recompute, compile)
     if (rows := len(task.text.rows)) > 1:
         raise ValueError(
             f"stream continues one prompt: got {rows} rows, expected 1. Use generate(..., on_tokens=...) for several"
