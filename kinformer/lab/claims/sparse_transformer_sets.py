@@ -23,7 +23,7 @@ from kinformer.models.image import ImageModel
 from kinformer.models.lm import LM
 
 SIDE, STEPS = 16, 250
-MINUTES = 2.5  # of a default run with three seeds
+MINUTES = 5.8  # of a default run with three seeds
 TRAINING = TrainingSizes(length=SIDE * SIDE, rows=1, rate=3e-3, valid=8192)
 SIZES: dict[str, Any] = {"d": 64, "depth": 2, "heads": 2, "stride": SIDE}
 EQUAL = 2  # positions of a summary with which fixed sets have as many pairs as strided ones
@@ -90,7 +90,9 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     On pictures, fixed sets need more bits than strided ones. On text, strided sets need more than fixed ones. On text,
     a summary of 1 position needs more bits than one of 4, and more than one of 8.
 
-    Larger summaries also read more pairs, as in the paper.
+    Measured with three seeds, no order is resolved after 250 steps. All models of text need 4.7 to 4.8 bits per byte,
+    with differences between seeds of up to 0.5 bits. They have learned little beyond the frequencies of bytes, so
+    longer training is needed before their keys can matter. Larger summaries also read more pairs, as in the paper.
 
     seeds: seeds of the weights and of the trainings.
     steps: number of training steps.
