@@ -19,7 +19,7 @@ from kinformer.members.image_transformer import image_transformer
 from kinformer.models.image import ImageModel
 
 SIDE, STEPS, ROWS, RATE = 8, 400, 16, 2e-3
-MINUTES = 2  # of a default run with three seeds
+MINUTES = 3.4  # of a default run with three seeds
 SIZES: dict[str, Any] = {"shape": (1, SIDE, SIDE), "d": 64, "depth": 2, "heads": 4, "norm": "pre"}
 Form = Literal["1d", "2d"]
 MEMORY = 24  # pixels that the queries of a block read, for a block of 8 queries
@@ -103,6 +103,10 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     have equal weights at the start, batches, steps and numbers of weights. The claim holds if two conditions are met.
     1D needs more bits per dimension than 2D by more than two standard errors. No derivative of the output of a step,
     with respect to the embedding of its own or a later value, differs from 0.
+
+    Measured with three seeds, the order is not resolved: 1D needs 2.00 bits and 2D needs 2.09 after 400 steps, and two
+    standard errors of the difference are 0.12. Many pixels of a 2D block are not generated yet, so a query reads 11
+    pixels on average in 2D and 17.5 in 1D. Both forms are causal.
 
     The paper trains 12 layers of width 512 on CIFAR-10 and ImageNet 32, with blocks of 256 queries.
 
