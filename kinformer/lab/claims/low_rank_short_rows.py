@@ -21,7 +21,7 @@ from kinformer.members.low_rank_band import low_rank_band
 TASK = Listops(shortest=8, longest=16)
 RANKS, NARROW, WIDE = (2, 4, 8, 16, 32, 64), 8, 64  # widths of queries and keys; half of a row is 8
 STEPS, ROWS, RATE, LEARNED, JUDGED = 300, 32, 3e-3, 512, 512  # LEARNED, JUDGED: rows to learn from and to test on
-MINUTES = 2  # of a default run with three seeds
+MINUTES = 2.6  # of a default run with three seeds
 SIZES: dict[str, Any] = {
     **{"form": "encoder", "d": 64, "depth": 2, "heads": 2, "head_dim": 32},
     **{"window": 0, "length": TASK.width},
@@ -90,6 +90,10 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     The claim holds if the accuracy on other rows is higher with width 8, half the length of a row, than with width 64,
     by more than two standard errors. It does not hold if it is lower by more than two standard errors. The other
     widths are reported.
+
+    Measured with three seeds, the claim is not resolved: accuracies on other rows lie between 0.35 and 0.40 for all
+    widths, and seeds of one width differ by up to 0.19. No width fits the training rows fully after 300 steps, so wide
+    ones have little chance to over-fit.
 
     Narrow queries and keys have fewer weights, which is the point of the claim.
 
