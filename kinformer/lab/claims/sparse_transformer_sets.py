@@ -92,7 +92,9 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
 
     Measured with three seeds, no order is resolved after 250 steps. All models of text need 4.7 to 4.8 bits per byte,
     with differences between seeds of up to 0.5 bits. The entropy of single bytes is 4.79 bits, so the models have
-    learned little beyond the frequencies of bytes. Longer training is needed before their keys can matter. Larger summaries also read more pairs, as in the paper.
+    learned little beyond the frequencies of bytes. Longer training is needed before their keys can matter.
+
+    Larger summaries also read more pairs, as in the paper.
 
     seeds: seeds of the weights and of the trainings.
     steps: number of training steps.
