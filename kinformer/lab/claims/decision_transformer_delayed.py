@@ -26,6 +26,7 @@ from kinformer.members.behaviour_cloning import behaviour_cloning
 from kinformer.members.decision_transformer import decision_transformer
 
 EPISODES, STEPS, RATE, PLAYED, DROP = 300, 400, 3e-3, 12, 0.15
+MINUTES = 3.8  # of a default run with three seeds
 Q_BATCH, DISCOUNT, FOLLOW, Q_RATE = 256, 0.99, 1 - 0.99, 1e-3  # for conservative Q-learning
 # half of the longest episode; an untrained model falls within 10 to 20 steps, so it has no return to lose
 LEVEL = 100.0

@@ -65,6 +65,7 @@ from tests.lab.claims.test_on_heads import on_heads
 from tests.lab.claims.test_positions_and_memory import positions_and_memory
 from tests.lab.claims.test_reformer import hashing_and_sharing
 from tests.lab.claims.test_rfa import random_features
+from tests.lab.claims.test_sparse_attention import sparse_attention
 from tests.lab.claims.test_steps_and_positions import steps_and_positions
 
 SPREAD = (0.9, 1.0, 1.1)  # a mean of 1, twice its standard error is 0.115
@@ -368,6 +369,7 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
         **positions_and_memory(monkeypatch),
         **hashing_and_sharing(monkeypatch),
         **random_features(monkeypatch),
+        **sparse_attention(monkeypatch),
         **steps_and_positions(),
         "agent_memory": agent_memory.claim((0, 1)),
         "average_attention_steps": average_attention_steps.claim((0, 1), lengths=(4, 16)),

@@ -84,6 +84,8 @@ ELSEWHERE = {  # whose faults are planted in other files of this folder
     *("adaptive_span_layers", "compressive_attention", "compressive_functions", "compressive_recall"),
     *("memorizing_repeats", "memorizing_stages", "universal_lengths"),
     *("reformer_rounds", "reformer_shared_qk", "rfa_steps"),
+    *("image_transformer_local", "longformer_windows", "low_rank_short_rows", "routing_local_windows"),
+    *("routing_retrieval", "sparse_transformer_sets"),
     "transformer_xl_memory",
     "transformer_xl_copy",
 }

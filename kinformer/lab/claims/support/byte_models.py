@@ -1,0 +1,91 @@
+"""Decoders of bytes for claims: a small training on text, with its validation bits."""
+
+from collections.abc import Callable, Mapping, Sequence
+from statistics import mean, stdev
+from typing import NamedTuple, TypeVar
+
+from kinformer.core.model import Model
+from kinformer.lab.claims.support.claim_models import seeded
+from kinformer.lab.data.text import TextData
+from kinformer.lab.train.fit import fit
+
+Name = TypeVar("Name", bound=str)
+
+
+class TrainingSizes(NamedTuple):
+    """Sizes of a small training on text.
+
+    length: bytes of a row.
+    rows: rows of a batch.
+    rate: highest learning rate.
+    valid: validation bytes on which a model is measured.
+    """
+
+    length: int
+    rows: int
+    rate: float
+    valid: int
+
+
+class BitsCurve(NamedTuple):
+    """Learning curve of one training on text.
+
+    steps: number of training steps at each evaluation.
+    bits: validation bits per byte at each evaluation.
+    """
+
+    steps: list[int]
+    bits: list[float]
+
+
+def train_on_bytes(make: Callable[[], Model], seed: int, steps: int, text: TextData, sizes: TrainingSizes) -> BitsCurve:
+    """Train a model on text, and return its validation bits per byte at four times.
+
+    Models of one seed read the same rows in the same order.
+
+    make: function that builds the model; its random weights depend on the seed.
+    seed: seed of the weights and of the rows.
+    steps: number of training steps.
+    text: text to learn from.
+    sizes: sizes of the training.
+    """
+    with seeded(seed):
+        points = fit(
+            make(),
+            text,
+            steps=steps,
+            batch=sizes.rows,
+            length=sizes.length,
+            lr=sizes.rate,
+            seed=seed,
+            measures=4,
+            valid_bytes=sizes.valid,
+        ).points
+    return BitsCurve([point.step for point in points], [point.valid for point in points])
+
+
+def last_bits(curves: Mapping[Name, Sequence[BitsCurve]]) -> dict[Name, list[float]]:
+    """Return the last validation bits per byte of each seed, by the name of the model.
+
+    curves: a learning curve of each seed, by the name of the model.
+    """
+    return {name: [run.bits[-1] for run in runs] for name, runs in curves.items()}
+
+
+def describe_values(values: Sequence[float]) -> str:
+    """Return as text the mean over seeds, twice its standard error, and all values.
+
+    values: the number of each seed.
+    """
+    error = stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+    return f"{mean(values):.4f} ± {2 * error:.4f} ({', '.join(f'{value:.4f}' for value in values)})"
+
+
+def describe_training(steps: int, sizes: TrainingSizes) -> str:
+    """Return the sizes of a training as text.
+
+    steps: number of training steps.
+    sizes: sizes of the training.
+    """
+    rows = "row" if sizes.rows == 1 else "rows"
+    return f"{steps} steps of {sizes.rows} {rows} of {sizes.length} bytes, learning rate {sizes.rate:g}"
