@@ -104,6 +104,7 @@ from kinformer.core.state import share_positions as share_positions
 from kinformer.core.task import Task as Task
 from kinformer.core.task import TaskRow as TaskRow
 from kinformer.core.training_recipe import Recipe as Recipe
+from kinformer.decoding.compiled_steps import CompiledSteps as CompiledSteps
 from kinformer.decoding.generate import generate as generate
 from kinformer.decoding.score import TokenScores as TokenScores
 from kinformer.decoding.score import score as score

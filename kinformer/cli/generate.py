@@ -102,6 +102,9 @@ def generate(
         Path | None,
         typer.Option(help="For a member with early exits: FILE.png, which shows how many layers each token used."),
     ] = None,
+    compiled: Annotated[
+        bool, typer.Option("--compile", help="Compile the steps first: slower for short texts, faster per token.")
+    ] = False,
     knn: Knn = False,
     datastore: Datastore = None,
     device: Device = None,
@@ -144,6 +147,9 @@ def generate(
     sampling: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     _refuse_choices(sampling, beam, best, length_penalty)
     _refuse_lookup(prompt_lookup, temperature, prompts, sources, layers)
+    for option, value in (("prompt-lookup", prompt_lookup), ("layers", layers)):
+        if compiled and value is not None:
+            raise UserError(f"--{option} cannot be combined with --compile; leave one of them out")
     if beam > 1 or temperature == 0:
         refuse_useless(ctx, "when no token is random, with --beam or --temperature 0", "seed")
     started, read = read_texts(prompt, prompts, "prompt"), read_texts(source, sources, "source")
@@ -153,6 +159,7 @@ def generate(
     from kinformer.cli.support.calibrated_exits import layers_can_be_left, leave_as_calibrated_here
     from kinformer.cli.support.load_model import load_model, with_datastore
     from kinformer.decoding.byte_tokenizer import warn_of_loss
+    from kinformer.decoding.compiled_steps import CompiledSteps
     from kinformer.decoding.saved_state import load_reading
     from kinformer.lab.text_continuation import WritingSettings
 
@@ -174,7 +181,9 @@ def generate(
             best=best if best > 1 else None,
             prompt_lookup=prompt_lookup,
         )
-        _refuse_other_readers("a model that writes text", knn=knn or None, datastore=datastore)
+        _refuse_other_readers(
+            "a model that writes text", knn=knn or None, datastore=datastore, compile=compiled or None
+        )
         refuse_useless(ctx, "on a model that generates pictures", "tokens")
         count = SOME if pictures is None else pictures
         return image_generation.write(model, out, count, enlarge, temperature, seed, label, as_json)
@@ -201,7 +210,8 @@ def generate(
     with from_user(ValueError), print_warnings():
         warn_of_loss(model, [*starts, *(read or [])])
     generation.check_room(model, starts, tokens, beam, read, reading)
-    inputs: dict[str, Any] = {"sources": read, "reading": reading}
+    graph = CompiledSteps(model) if compiled else None
+    inputs: dict[str, Any] = {"sources": read, "reading": reading, "compile": graph}
     with from_user(ValueError, LookupError), print_warnings():
         if not as_json and prompts is None and sources is None:
             alone = generation.stream_text if beam == 1 else generation.search_text
@@ -212,6 +222,8 @@ def generate(
                 generation.print_json(folder, written, starts, read)
             else:
                 generation.print_texts(starts, written, milliseconds)
+    if graph is not None:
+        generation.report_compilation(graph)
     generation.report_layers(model, written, layers, "" if calibration is None else ", as calibrated")
     if calibration is None and layers_can_be_left(model):
         find = suggest_command("calibrate", folder, "--data", "KIND=PLACE", member=member)

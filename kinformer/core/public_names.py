@@ -47,6 +47,7 @@ _NAMES_BY_FILE = {
     "core.training_recipe": ("Recipe",),
     "decoding.generate": ("generate",),
     "decoding.score": ("TokenScores", "score"),
+    "decoding.compiled_steps": ("CompiledSteps",),
     "decoding.stream": ("stream",),
     "lab.conversion.convert": ("convert",),
     "lab.conversion.conversion_report": ("ConversionReport",),

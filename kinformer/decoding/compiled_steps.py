@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Int
@@ -74,7 +74,10 @@ class CompiledSteps:
         return StepTimes(self._compilation, min(self._eager), min(self._compiled))
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
-        return self.model.start(batch, round_length(length), dtype=dtype, device=device)
+        try:
+            return self.model.start(batch, round_length(length), dtype=dtype, device=device)
+        except ValueError:  # the rounded length is beyond a limit of the model
+            return self.model.start(batch, length, dtype=dtype, device=device)
 
     def logits(
         self,
@@ -94,10 +97,9 @@ class CompiledSteps:
             self._eager.append(time.perf_counter() - began)
             return out
         flat = FlatState.of(state)
-        most = None if ctx is None or ctx.decoding is None else ctx.decoding.max_new_tokens
-        key = flat.sizes, ctx is None, most
+        key = flat.sizes, ctx is None, ctx is None or ctx.decoding is None
         if is_new := key not in self._steps:
-            self._steps[key] = _compile_step(self.model, flat, most)
+            self._steps[key] = _compile_step(self.model, flat)
         y, tensors = self._run(self._steps[key], tokens, ctx, flat.tensors)
         seconds = time.perf_counter() - began
         if is_new:
@@ -109,8 +111,9 @@ class CompiledSteps:
     def _run(
         self, step: Step, tokens: Int[Tensor, "B 1"], ctx: Context | None, tensors: list[Tensor]
     ) -> tuple[Tensor, list[Tensor]]:
-        decoding = [] if ctx is None or ctx.decoding is None else [ctx.decoding.step]
-        inputs = [tokens, *([] if ctx is None else [ctx.pos]), *decoding]
+        decoding = None if ctx is None else ctx.decoding
+        counts = [] if decoding is None else [decoding.step, torch.tensor(decoding.max_new_tokens)]
+        inputs = [tokens, *([] if ctx is None else [ctx.pos]), *counts]
         # views of the growing rows have other strides at each step, which would compile the graph again
         inputs = [x.clone(memory_format=torch.contiguous_format) for x in inputs]
         name = display_name(self.model)
@@ -171,8 +174,8 @@ class FlatState(NamedTuple):
         return map_state(lambda _, __: tensors[next(places)], self.tree)
 
 
-def _compile_step(model: Any, flat: FlatState, most: int | None) -> Step:
-    """Return a compiled step for states of the form of `flat`, and at most `most` new tokens."""
+def _compile_step(model: Any, flat: FlatState) -> Step:
+    """Return a compiled step for states of the form of `flat`."""
     form = flat._replace(tensors=[])
     firsts = [flat.places.index(place) for place in range(len(flat.tensors))]
 
@@ -181,8 +184,10 @@ def _compile_step(model: Any, flat: FlatState, most: int | None) -> Step:
         tokens: Int[Tensor, "B 1"],
         pos: Int[Tensor, "B 1"] | None = None,
         number: Int[Tensor, "#B 1"] | None = None,
+        limit: Int[Tensor, ""] | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
-        decoding = None if number is None or most is None else Decoding(number, most)
+        # the limit is a tensor here, because each new integer would compile the graph again
+        decoding = None if number is None else Decoding(number, cast(int, limit))
         ctx = None if pos is None else Context(pos, run=True, decoding=decoding, is_clean=True)
         out = model.logits(tokens, form.rebuild(tensors), ctx, last=True)
         new = [leaf for _, leaf in leaves(out.state)]

@@ -1,6 +1,7 @@
 """Text continuation: a trained model continues prompts token by token, and callers see each token."""
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from statistics import median
@@ -15,6 +16,7 @@ from kinformer.core.mechanism import NoState
 from kinformer.core.model import display_name
 from kinformer.decoding.beam import length_norm
 from kinformer.decoding.byte_tokenizer import begin_tokens, tokenizer_of_model
+from kinformer.decoding.compiled_steps import CompiledSteps
 from kinformer.decoding.generate import end_tokens, generate
 from kinformer.decoding.layers_used import record_layers_used
 from kinformer.decoding.pad_sequences import pad_sequences
@@ -144,6 +146,7 @@ def write_all(
     reading: PrefilledText | None = None,
     on_tokens: Callable[[list[int]], None] = lambda new: None,
     look: Callable[[int], None] = lambda tokens: None,
+    compile: CompiledSteps | None = None,
 ) -> tuple[list[Continuation], float]:
     """Continue each prompt; return the continuations and the milliseconds of a step.
 
@@ -159,12 +162,17 @@ def write_all(
     reading: the text that the model has already read (prefilled) and that all prompts continue, or None.
     on_tokens: called at each step with the new tokens, -1 for a row that has ended.
     look: called at each step of a beam search with the number of new tokens so far.
+    compile: compiled steps of the model; None runs it uncompiled. Layers of tokens are not recorded with them.
 
     Errors: ValueError if the model does not predict the next token. Errors of `generate` are raised too.
     """
     spelled = tokenizer_of_model(model)
     prompted, source = rows_of(model, prompts, sources, reading)
     recompute = reading is None and not has_state(model, prompted.shape[1] + tokens)
+    if recompute and compile is not None:
+        raise ValueError(
+            f"{display_name(model)} has no decoding state, so it cannot decode compiled. Leave compile out"
+        )
     continuations, times = [Continuation() for _ in range(len(prompts) * settings.best)], list[float]()
 
     def record(new: Tensor, likely: Tensor) -> None:
@@ -178,7 +186,7 @@ def write_all(
     if settings.beam > 1:
         choices["stop"] = _stop_and_report(choices["stop"], look)
     began = monotonic()
-    with record_layers_used(model) as took:
+    with record_layers_used(model) if compile is None else nullcontext(list[Tensor]()) as took:
         rows = generate(
             model,
             prompted.to(device_of(model)),
@@ -188,6 +196,7 @@ def write_all(
             state=None if reading is None else reading.times(len(prompts)),
             recompute=recompute,
             on_tokens=record,
+            compile=compile or False,
         )
     ends = end_tokens(model)
     layers = (

@@ -2,6 +2,8 @@
 
 import io
 import json
+import re
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from kinformer.checkpoint.checkpoint import load
 from kinformer.cli.__main__ import run
 from kinformer.cli.compare import compare as cli_compare
 from kinformer.cli.generate import generate as cli_generate
+from kinformer.decoding import compiled_steps
 from kinformer.decoding.generate import generate
 from kinformer.decoding.sampling import TEMPERATURE, TOP_P
 from kinformer.lab.compare.samples import draw_sample
@@ -20,6 +23,7 @@ from kinformer.lab.train.settings import Settings
 from tests.cli.folders import folder
 from tests.cli.test_commands import fails
 from tests.lab.train import tiny
+from tests.unhooked import process
 
 PROMPTS = [b"a", b"the cat sat", b"\xff\xfe no UTF-8", b"on"]
 
@@ -236,3 +240,23 @@ def test_prompt_lookup_min_p_and_the_penalty_reach_generate(tmp_path: Path, caps
     ):
         (text,) = texts(capsys, out, "--prompt", prompt, "--tokens", 8, *words)
         assert text["tokens"] == generate(model, list(prompt.encode()), 8, **keywords)[0, 6:].tolist()
+
+
+def generate_compiled(out: str) -> list[Any]:
+    """The exit code and both outputs of `generate --compile`, whose graph runs without generated code."""
+    compiled_steps.BACKEND = "eager"
+    printed, said = io.StringIO(), io.StringIO()
+    with redirect_stdout(printed), redirect_stderr(said):
+        code = run(["generate", out, "--prompt", "ab", "--tokens", "12", "--temperature", "0", "--compile"])
+    return [code, printed.getvalue(), said.getvalue()]
+
+
+def test_compile_prints_the_same_text_and_when_it_pays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = folder(tmp_path / "run", "gpt")
+    assert run(["generate", out, "--prompt", "ab", "--tokens", "12", "--temperature", "0"]) == 0
+    expected = capsys.readouterr().out
+    code, printed, said = process().call(f"{__name__}:{generate_compiled.__name__}", str(out))
+    assert (code, printed) == (0, expected)
+    assert re.search(
+        r"compiled in [0-9.]+ s; a token takes [0-9.]+ ms in place of [0-9.]+; it (pays after|does not)", said
+    )

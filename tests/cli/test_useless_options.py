@@ -140,6 +140,17 @@ WORDS: dict[str, list[Any]] = {
         "--prompt-lookup",
         "4",
     ],
+    "--prompt-lookup cannot be combined with --compile": [
+        "generate",
+        "gpt",
+        "--prompt",
+        "a",
+        "--temperature",
+        "0",
+        "--prompt-lookup",
+        "4",
+        "--compile",
+    ],
     "--length-penalty has no effect without --beam": ["generate", "gpt", "--prompt", "a", "--length-penalty", "1"],
     "--tokens has no effect on a model that generates pictures": [
         "generate",

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from kinformer.cli.errors import refuse_no_folder
 from kinformer.cli.support.memory_limits import refuse_no_room
 from kinformer.cli.support.progress_bar import progress
 from kinformer.decoding.byte_tokenizer import tokenizer_of_model
+from kinformer.decoding.compiled_steps import CompiledSteps
 from kinformer.decoding.generate import end_tokens
 from kinformer.decoding.layers_used import exits_of
 from kinformer.decoding.prefill import PrefilledText
@@ -260,6 +262,22 @@ def print_json(folder: Path, written: list[Continuation], starts: list[bytes], s
         for place, continuation in enumerate(written)
     ]
     print(for_stream(json.dumps({"folder": str(folder), "texts": texts}, ensure_ascii=False)))
+
+
+def report_compilation(steps: CompiledSteps) -> None:
+    """Print on stderr how long the compilation took, what it saves per token, and when it has paid.
+
+    steps: the compiled steps of the model.
+    """
+    if (times := steps.times) is None:
+        print("compiled nothing: the text is too short. Leave --compile out", file=sys.stderr)
+        return
+    eager, compiled = 1000 * times.eager, 1000 * times.compiled
+    pays = f"it pays after {times.break_even:,.0f} tokens" if times.break_even < inf else "it does not pay here"
+    print(
+        f"compiled in {times.compilation:.1f} s; a token takes {compiled:.2f} ms in place of {eager:.2f}; {pays}",
+        file=sys.stderr,
+    )
 
 
 def _report_speed(tokens: int, milliseconds: float) -> None:

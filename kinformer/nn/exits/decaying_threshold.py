@@ -72,5 +72,6 @@ class DecayingThreshold(KeywordHints):
         max_new_tokens: N, the largest number of tokens of the output; default `length`.
         """
         peak = 1.0 if self.form == "paper" else threshold
-        fall = torch.exp(steps.clamp_min(0) * (-self.temperature / (max_new_tokens or self.length)))
+        length = self.length if max_new_tokens is None else max_new_tokens
+        fall = torch.exp(steps.clamp_min(0) * (-self.temperature / length))
         return (0.9 * threshold + 0.1 * peak * fall).clamp(0, 1)
