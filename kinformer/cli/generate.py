@@ -36,9 +36,7 @@ def generate(
     prompt: Annotated[str | None, typer.Option(help="Text that the model continues.")] = None,
     prompts: Annotated[Path | None, typer.Option(help="File of prompts, one per line.")] = None,
     chat: Annotated[str | None, typer.Option(help="Question to a chat model; prints the answer.")] = None,
-    source: Annotated[
-        str | None, typer.Option(help="For a model that was trained on pairs: source text, whose target is generated.")
-    ] = None,
+    source: Annotated[str | None, typer.Option(help="Source text, for a model of pairs.")] = None,
     sources: Annotated[Path | None, typer.Option(help="File of such source texts, one per line.")] = None,
     state: Annotated[
         Path | None,
@@ -58,31 +56,22 @@ def generate(
         typer.Option(help="Sample from the fewest likeliest tokens whose probabilities sum to at least this."),
     ] = None,
     min_p: Annotated[
-        float | None,
-        typer.Option(help="Sample from tokens with at least this fraction of the likeliest token's probability."),
+        float | None, typer.Option(help="Sample from tokens at least this fraction as likely as the likeliest.")
     ] = None,
     repetition_penalty: Annotated[
         float | None,
         typer.Option(help="Factor against tokens that the text already has, such as 1.2; default: 1, no penalty."),
     ] = None,
     beam: Annotated[
-        int,
-        typer.Option(help="Number of texts that beam search continues at once; 1 samples instead.", min=1, max=BEAM),
+        int, typer.Option(help="Number of texts of a beam search; 1 samples instead.", min=1, max=BEAM)
     ] = 1,
-    best: Annotated[
-        int, typer.Option(help="With --beam: number of texts to print for each prompt, with their scores.", min=1)
-    ] = 1,
+    best: Annotated[int, typer.Option(help="With --beam: number of best texts to print.", min=1)] = 1,
     length_penalty: Annotated[
         float | None,
         typer.Option(help="With --beam: exponent of the length penalty; 0 favours short texts; default: 0.6.", min=0),
     ] = None,
     prompt_lookup: Annotated[
-        int | None,
-        typer.Option(
-            help="With --temperature 0: check this many copied tokens at a time, which is faster for texts that repeat "
-            "their prompt.",
-            min=1,
-        ),
+        int | None, typer.Option(help="With --temperature 0: check this many copied tokens at once.", min=1)
     ] = None,
     seed: Annotated[
         int, typer.Option(help="Seed of the sampling; each further text has the next seed.", min=0, max=LAST_SEED)
@@ -91,20 +80,12 @@ def generate(
     pictures: Annotated[
         int | None, typer.Option(help="For a model of pictures: their number; default: 16.", min=1, max=PICTURES)
     ] = None,
-    enlarge: Annotated[
-        str | None,
-        typer.Option(help="For a super-resolution model: data with the pictures to enlarge, as images=FOLDER."),
-    ] = None,
+    enlarge: Annotated[str | None, typer.Option(help="For super-resolution: images=FOLDER to enlarge.")] = None,
     label: Annotated[
         int | None, typer.Option(help="For pictures with classes: class to draw; default: all in turn.", min=0)
     ] = None,
-    layers: Annotated[
-        Path | None,
-        typer.Option(help="For a member with early exits: FILE.png, which shows how many layers each token used."),
-    ] = None,
-    compiled: Annotated[
-        bool, typer.Option("--compile", help="Compile the steps first: slower for short texts, faster per token.")
-    ] = False,
+    layers: Annotated[Path | None, typer.Option(help="With early exits: FILE.png of layers used.")] = None,
+    compiled: Annotated[bool, typer.Option("--compile", help="Compile first: tokens are then faster.")] = False,
     knn: Knn = False,
     datastore: Datastore = None,
     device: Device = None,
@@ -117,27 +98,21 @@ def generate(
     \b
     Examples:
         kinformer generate runs/llama/best --prompt "def main(" --tokens 200
-        # One prompt per line of a file, with beam search
-        kinformer generate runs/llama --prompts FILE --beam 4 --json
-        # The three best texts of a beam search, with their scores
-        kinformer generate runs/llama --prompt "def main(" --beam 4 --best 3
+        # The three best texts of a beam search for each line of a file
+        kinformer generate runs/llama --prompts FILE --beam 4 --best 3 --json
         kinformer generate hf:HuggingFaceTB/SmolLM2-135M-Instruct --chat "Who wrote Emma?"
-        kinformer generate runs/pairs --source "ask 3"
         # Continue a long text that `kinformer read` has read
         kinformer generate runs/xl --state long.state --prompt "Who"
         kinformer generate runs/pictures --out FILE.png --pictures 36
 
-    A single --prompt is printed with its continuation while the model generates. With --prompts FILE, the other lines
-    do not change the text of a line, and each line has the next --seed. With --json, tokens and log-probabilities are
-    printed too. Bytes that are not UTF-8 are shown as �, and so are control characters on a terminal.
+    A single --prompt is printed while the model generates. With --prompts FILE, each line has the next --seed. Bytes
+    that are not UTF-8 are shown as �, and so are control characters on a terminal.
 
     If --temperature, --top-k, --top-p and --min-p are all absent, tokens are sampled with temperature 0.6 and top-p
-    0.9, as by `kinformer.generate` in Python; the same seed gives the same text there. If only --temperature 1 is
-    given, tokens are sampled from the model's own probabilities. With --beam the command searches for the likeliest
-    text instead.
+    0.9, as by `kinformer.generate` in Python; the same seed gives the same text there.
 
-    A model that was trained on images=FOLDER generates pictures and writes them into one file, --out. Exit thresholds
-    that `kinformer calibrate` has saved decide how many layers each token uses.
+    A model that was trained on images=FOLDER generates pictures, --out. Exit thresholds that `kinformer calibrate` has
+    saved decide how many layers each token uses.
     """
     if stop == "":
         raise UserError("the stop is empty; give --stop at least one character")

@@ -63,7 +63,7 @@ class CompiledSteps:
 
     @property
     def reads(self) -> str:
-        """What the model reads, such as "text"."""
+        """The kind of data that the model reads, such as "text"."""
         return self.model.reads
 
     @property
