@@ -39,11 +39,7 @@ def generate(
     source: Annotated[str | None, typer.Option(help="Source text, for a model of pairs.")] = None,
     sources: Annotated[Path | None, typer.Option(help="File of such source texts, one per line.")] = None,
     state: Annotated[
-        Path | None,
-        typer.Option(
-            callback=option_checks.state,
-            help="File that `kinformer read` saved; the model continues the text that was read.",
-        ),
+        Path | None, typer.Option(callback=option_checks.state, help="File of `kinformer read`, to continue.")
     ] = None,
     tokens: Annotated[int, count("Largest number of new tokens for each text.", MOST)] = 200,
     stop: Annotated[str | None, typer.Option(help="Text that ends the generation; it is kept.")] = None,

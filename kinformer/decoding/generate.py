@@ -204,7 +204,7 @@ def _begin(
     window = _sliding_window(model, _tokens_read(state) + length)
     if isinstance(state, SlidingState):
         window = cast(int, model.window)
-    base = compile if isinstance(compile, CompiledSteps) else CompiledSteps(model) if compile else model
+    base: Any = compile if isinstance(compile, CompiledSteps) else CompiledSteps(model) if compile else model
     reader = base if window is None else SlidingReader(base, window)
     inputs: dict[str, Any] = {} if source is None else {"source": source.to(device)}
     full = state is None and not recompute and not padded and window is None
