@@ -155,7 +155,7 @@ def prepare(
     tokens: Prompt | None,
     steps: int,
     method: DecodingMethod,
-    stop: int | Sequence[int] | Stop | None,
+    stop: Any,
     seed: Seed,
     state: State | None,
     source: Int[Tensor, "R S"] | None,
