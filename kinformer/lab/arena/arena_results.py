@@ -34,7 +34,10 @@ class EntrantFacts:
 
     @property
     def is_slow(self) -> bool:
-        """Whether a training step takes over five times as long as gpt's, so that the member trains for gpt's time."""
+        """Whether a training step takes over five times as long as gpt's.
+
+        A slow member trains for gpt's time.
+        """
         return self.time_ratio > SLOW
 
 
