@@ -3,7 +3,7 @@
     python bench/arena_table.py
 
 The table is kinformer/lab/advise/arena.json, which `kinformer advise` and `kinformer atlas` read. The result files are
-in bench/arena; without them the table has no tasks.
+in bench/arena; without them the table is not written.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any
 
 from kinformer.lab.advise.arena_scores import BITS, TABLE, ArenaScore
 from kinformer.lab.arena.arena_results import TaskResults, read_results
-from kinformer.lab.arena.ranking import Standing, standings
+from kinformer.lab.arena.ranking import Standing, rank_members
 from kinformer.lab.arena.schedule import has_passed
 
 RESULTS = Path(__file__).with_name("arena")
@@ -37,20 +37,23 @@ def task_record(results: TaskResults) -> dict[str, Any]:
         "budget": {**budget, "length": task.length} if task.is_text else budget,
         "levels": results.levels,
         "passed": has_passed(results) is True,
-        "members": {row.member: member_record(row) for row in standings(results)},
+        "members": {row.member: member_record(row) for row in rank_members(results)},
     }
 
 
 def member_record(row: Standing) -> dict[str, Any]:
     """Return the score of a member in a task."""
-    mean, seeds = round(row.mean, DIGITS), len(row.scores)
-    score = ArenaScore(row.facts.text, mean, None, row.rank, seeds, row.stopped, row.equal_minutes)
+    mean, seeds = None if row.mean is None else round(row.mean, DIGITS), len(row.scores)
+    score = ArenaScore(row.facts.text, mean, None, row.rank, seeds, row.stopped, row.has_equal_time)
     interval = None if row.interval is None else [round(end, DIGITS) for end in row.interval]
     return {**asdict(score), "interval": interval}
 
 
-def main() -> None:
-    TABLE.write_text(json.dumps(arena_table(RESULTS), indent=1) + "\n", encoding="utf-8")
+def main(folder: Path = RESULTS, path: Path = TABLE) -> None:
+    """Write the table; SystemExit if there are no result files, because an empty table would replace the scores."""
+    if not (table := arena_table(folder))["tasks"]:
+        raise SystemExit(f"cannot make the table: got no result files in {folder}. Copy files of an arena there")
+    path.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,10 @@ from kinformer.cli.support import option_checks
 from kinformer.lab.errors import FAILED, UserError, from_user
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kinformer.lab.arena.arena_results import TaskResults
+    from kinformer.lab.data.data import Data
 
 PAGE = "index.html"
 
@@ -35,7 +38,7 @@ def arena(
         Path, typer.Option(callback=option_checks.folder, help="Folder for the results, one JSON file per task.")
     ] = Path("arena"),
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue with the results in --out; finished trainings are kept.")
+        bool, typer.Option("--resume", help="Continue with the results in --out; finished training runs are kept.")
     ] = False,
 ) -> None:
     """Train members on the same tasks by the same loop, and rank them.
@@ -50,31 +53,32 @@ def arena(
         kinformer arena --novel book.txt --out arena --resume
 
     A task begins with gpt. The other members follow only if gpt learns the task with three seeds: 90% of the answers,
-    or fewer bits per byte than gzip -9. Three learning rates are tried for each kind of member with a first seed. The
-    best one on validation data is used for the other seeds, which are scored on test data. All members have about
-    as many parameters as gpt and read as many tokens. A member whose step takes over five times as long as gpt's
-    trains for as long as gpt instead, and stands in a second table.
+    or fewer bits per byte than gzip -9. Members are in 12 groups. The learning rate is tuned with one member of each
+    group and used by the whole group. The best of three rates on validation data with a first seed is used for the
+    other seeds, which are scored on test data. All members have about as many parameters as gpt.
 
-    The folder holds one file per task, and index.html with tables and pictures. Results of several machines are merged
-    if their files lie in one folder. Without any training left, the command only writes the page.
+    All members read the same number of tokens, with one exception. If a member's step takes more than five times as
+    long as gpt's step, the member gets gpt's training time. It is listed in a separate table and has no rank.
+
+    The folder holds one file per task, and index.html with tables and pictures. To merge results of several machines,
+    copy their files into one folder under different names. The next `kinformer arena --out FOLDER --resume` merges
+    them. If no run is left, the command only writes the page. A run that fails is reported on the page and tried again
+    by the next --resume.
     """
     if members:
         refuse_useless(ctx, "with names of members", "others")
     # imported here, so that --help and early errors do not wait for torch or Matplotlib
-    from kinformer.checkpoint.atomic_files import write
-    from kinformer.cli.support.progress_bar import progress
-    from kinformer.cli.support.run_folder import make_folder
+    from kinformer.cli.support.run_folder import claimed_folder, make_folder
     from kinformer.core.did_you_mean import suggest_names
     from kinformer.lab.arena.arena_results import read_results
     from kinformer.lab.arena.arena_task import NOVEL, TASKS
-    from kinformer.lab.arena.entrant import KINDS, entrants, rate_kind
-    from kinformer.lab.arena.run_arena import open_results, read_data, run_task
-    from kinformer.lab.arena.schedule import count_missing
-    from kinformer.pages.arena_page import arena_page
+    from kinformer.lab.arena.entrant import RATE_GROUPS, entrants, find_rate_group
+    from kinformer.lab.arena.ranking import describe_uncompared_runs
+    from kinformer.lab.arena.run_arena import open_results, read_data
 
-    names = list(dict.fromkeys(members or (entrants() if others else KINDS)))
+    names = list(dict.fromkeys(members or (entrants() if others else RATE_GROUPS)))
     for name in names:
-        rate_kind(name)
+        find_rate_group(name)
     tasks = {arena_task.name: arena_task for arena_task in TASKS}
     for name in task or ():
         if name not in tasks:
@@ -83,41 +87,75 @@ def arena(
     if all(tasks[name].data != NOVEL for name in chosen):
         refuse_useless(ctx, "without the task novel", "novel")
     with from_user(ValueError, OSError):
-        if not resume and read_results(out):
-            raise UserError(f"{out} holds results of an arena; --resume continues it, and another --out starts anew")
         data = {name: read_data(tasks[name], novel) for name in dict.fromkeys(chosen)}
-        results = {name: open_results(tasks[name], data[name], out) for name in data}
-    make_folder(out)
-    missing = {name: count_missing(results[name], names) for name in results}
-    done_before = 0
-    with progress("arena", sum(missing.values()), "trainings", recent=None) as tell:
-
-        def report(done: float, note: str) -> None:
-            tell(int(done_before + done), note)
-
-        for name in results:
-            with from_user(ValueError), from_user(OSError, code=FAILED):
-                run_task(results[name], data[name], names, out, report)
-            done_before += missing[name]
-    every_task = read_results(out)
-    with from_user(OSError, code=FAILED):
-        write(out / PAGE, arena_page(every_task))
+    with claimed_folder(out):  # another command would write the same files
+        with from_user(ValueError, OSError):
+            if not resume and read_results(out):
+                raise UserError(
+                    f"{out} holds results of an arena. Add --resume to continue, or give a new folder with --out"
+                )
+            results = {name: open_results(tasks[name], data[name], out) for name in data}
+        make_folder(out)
+        failures = _train(results, data, names, out)
+        with from_user(ValueError, OSError):
+            every_task = read_results(out)
     for task_results in every_task.values():
         print(_summary(task_results))
+        for sentence in describe_uncompared_runs(task_results):
+            print(f"{task_results.task.name}: {sentence}")
     print(f"the page is {out / PAGE}")
+    if failures:
+        failed = ", ".join(f"{member} on {name}" for name, by_member in failures.items() for member in by_member)
+        raise UserError(f"runs failed: {failed}. The page says why; --resume tries them again", code=FAILED)
+
+
+def _train(
+    results: "Mapping[str, TaskResults]", data: "Mapping[str, Data]", names: list[str], out: Path
+) -> dict[str, dict[str, str]]:
+    """Train all members on all tasks, write the page after each task, and return the errors by task and member."""
+    from kinformer.cli.support.progress_bar import progress
+    from kinformer.lab.arena.run_arena import run_task
+    from kinformer.lab.arena.schedule import count_missing
+
+    missing = {name: count_missing(results[name], names) for name in results}
+    failures: dict[str, dict[str, str]] = {}
+    done_before = 0
+    with progress("arena", sum(missing.values()), "runs", recent=None) as tell:
+
+        def report(done: int, note: str) -> None:
+            tell(done_before + done, note)
+
+        for name in results:
+            try:
+                with from_user(OSError, code=FAILED):
+                    if failed := run_task(results[name], data[name], names, out, report):
+                        failures[name] = failed
+            finally:  # also after an interruption
+                _write_page(out, failures)
+            done_before += missing[name]
+    return failures
+
+
+def _write_page(out: Path, failures: "Mapping[str, Mapping[str, str]]") -> None:
+    from kinformer.checkpoint.atomic_files import write
+    from kinformer.lab.arena.arena_results import read_results
+    from kinformer.pages.arena_page import arena_page
+
+    with from_user(ValueError), from_user(OSError, code=FAILED):
+        write(out / PAGE, arena_page(read_results(out), failures))
 
 
 def _summary(results: "TaskResults") -> str:
     """Return one line about a task: the members of each rank, or why there are none."""
-    from kinformer.lab.arena.ranking import standings
+    from kinformer.lab.arena.ranking import rank_members
     from kinformer.lab.arena.schedule import has_passed
 
     name = results.task.name
     if (passed := has_passed(results)) is not True:
-        why = "gpt has not learned this task" if passed is False else "gpt has trainings left"
+        why = "gpt has not learned this task" if passed is False else "gpt has runs left"
         return f"{name}: {why}, so no members are ranked"
     ranks: dict[int, list[str]] = {}
-    for row in standings(results):
+    for row in rank_members(results):
         if row.rank is not None:
             ranks.setdefault(row.rank, []).append(f"{row.member} {row.mean:.3f}")
     return f"{name}: " + "; ".join(f"rank {rank}: {', '.join(members)}" for rank, members in ranks.items())

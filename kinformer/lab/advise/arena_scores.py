@@ -18,16 +18,16 @@ class ArenaScore:
     """A member's score in a task of the arena.
 
     written: the member with its keywords.
-    mean: mean score on test data over the seeds.
-    interval: 95% confidence interval of the mean; None for a single seed.
+    mean: mean score on test data over the seeds whose runs did not stop; None if every run stopped.
+    interval: 95% confidence interval of the mean; None for a single seed, or if a run stopped.
     rank: 1 + the number of members whose whole interval is better; None for a member that is not compared.
     seeds: number of seeds with a score.
-    stopped: number of seeds whose training a loss that is not finite has ended.
-    equal_minutes: whether the member trained for gpt's minutes in place of gpt's tokens.
+    stopped: number of runs that stopped because the loss was NaN or infinite.
+    equal_minutes: whether the member trained for gpt's time in place of gpt's tokens.
     """
 
     written: str
-    mean: float
+    mean: float | None
     interval: Interval | None
     rank: int | None
     seeds: int
@@ -36,7 +36,9 @@ class ArenaScore:
 
     @property
     def text(self) -> str:
-        """The mean with its interval, such as "2.70 (2.63 to 2.76)"."""
+        """The mean with its interval, such as "2.70 (2.63 to 2.76)", or "no score"."""
+        if self.mean is None:
+            return "no score"
         return f"{self.mean:.2f}" + ("" if self.interval is None else " ({:.2f} to {:.2f})".format(*self.interval))
 
     @property
@@ -45,9 +47,10 @@ class ArenaScore:
         if self.rank is not None:
             return None
         if self.equal_minutes:
-            return "trained for gpt's minutes in place of gpt's tokens"
-        seeds = f"{self.seeds} seed{'' if self.seeds == 1 else 's'}"
-        return f"{seeds}; other trainings stopped" if self.stopped else f"{seeds} only"
+            return "trained for gpt's time in place of gpt's tokens"
+        if self.stopped:
+            return f"{self.stopped} of {self.stopped + self.seeds} runs stopped, because the loss was not finite"
+        return f"{self.seeds} seed{'' if self.seeds == 1 else 's'} only"
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ def groups(
     text = next((task for task in tasks if task.metric == BITS), None)
     if text is None:
         return None, [], []
-    means = {name: score.mean for name, score in text.ranked.items()}
+    means = {name: score.mean for name, score in text.ranked.items() if score.mean is not None}
     measured = sorted((fit for fit in front if fit.name in means), key=lambda fit: means[fit.name])
     limit = (1 + TOLERANCE) * means[baseline]
     return text, measured, [fit for fit in measured if means[fit.name] <= limit]

@@ -7,9 +7,9 @@ from kinformer.core.training_recipe import Recipe
 from kinformer.lab.train.settings import Settings
 
 NOVEL = "text=NOVEL"  # the place of the file that the user names
-RATES = (1.5e-3, 5e-3, 1.5e-2)  # learning rates that are tried for each kind of member
+RATES = (1.5e-3, 5e-3, 1.5e-2)  # learning rates that are tried for each group of members
 SOLVED = 0.9  # accuracy that gpt must reach with every seed
-WARMUP = 0.1  # fraction of the training in which the rate rises
+WARMUP = 0.1  # fraction of a training run in which the rate rises
 SAMPLE = 32_768  # bytes of a text that a measurement reads
 
 
@@ -41,9 +41,9 @@ class ArenaTask:
         return self.data.startswith("text=")
 
     def settings(self, rate: float, seed: int) -> Settings:
-        """Return the settings of a training, which are the same for all members except for the rate.
+        """Return the settings of a training run, which are the same for all members except for the rate.
 
-        rate: highest learning rate.
+        rate: peak learning rate, after the warm-up.
         seed: seed of the weights and batches.
         """
         recipe = Recipe(lr=rate, warmup=WARMUP)
@@ -58,7 +58,7 @@ class ArenaTask:
         return score < levels["gzip -9"] if self.is_text else score >= SOLVED
 
 
-# The budgets come from trainings of gpt; docs/arena.md lists what was tried.
+# The budgets come from training runs of gpt; docs/arena.md lists them.
 TASKS = (
     ArenaTask("novel", NOVEL, 600, 16),
     ArenaTask("induction", "task=induction,length=16,symbols=8", 400, 32),

@@ -13,8 +13,8 @@ WIDTH, DEPTH = 64, 2  # of gpt; the others get about as many parameters by anoth
 UNIT = 4  # sizes are multiples of it, because compressive_transformer joins four memories into one
 BASELINE = "gpt"
 
-# each entrant with the members that train with its rate; the keys are ranked, with three seeds
-KINDS: dict[str, tuple[str, ...]] = {
+# groups of members that train with the same rate: it is tuned with the key, which is ranked, with three seeds
+RATE_GROUPS: dict[str, tuple[str, ...]] = {
     "gpt": ("multi_query", "talking_heads", "collaborative", "disagreement", "al_rfou", "calm", "depth_adaptive"),
     "llama": ("gpt_neox", "bloom"),
     "transformer_xl": ("gtrxl", "adaptive_span"),
@@ -33,7 +33,7 @@ LEAST_HEADS = {"routing_transformer": 2}  # half of its heads read a window, the
 
 # Most members default to windows as long as the short rows of the arena, so that they would read everything. These
 # sizes are lowered to a part of a row, by the same rule for all members. The parts of segments, memories and windows
-# are so large that two layers together still reach the beginning of a row.
+# are so large that two layers together still reach back over most of a row.
 PARTS = {
     **{"segment": 1 / 3, "memory": 1 / 3, "compressed": 1 / 8, "longest": 1 / 2, "window": 1 / 4, "top": 3 / 4},
     **{"local": 1 / 8, "block": 1 / 8, "stride": 1 / 8, "summary": 1 / 32, "buckets": 1 / 8},
@@ -44,8 +44,8 @@ OWN = {  # keywords of single members
 }
 
 
-def rate_kind(name: str) -> str:
-    """Return the ranked member whose learning rate a member uses.
+def find_rate_group(name: str) -> str:
+    """Return the group of a member: the name of the ranked member whose tuned learning rate it uses.
 
     name: name of the member.
 
@@ -53,27 +53,27 @@ def rate_kind(name: str) -> str:
     """
     if name in LEFT_OUT:
         raise UserError(f"{name} takes no part in the arena: {LEFT_OUT[name]}. Leave it out")
-    for kind, names in KINDS.items():
-        if name == kind or name in names:
-            return kind
-    nearest = suggest_names(name, entrants(), "; it compares members that generate text")
-    raise UserError(f"{name} takes no part in the arena{nearest}")
+    for group, names in RATE_GROUPS.items():
+        if name == group or name in names:
+            return group
+    nearest = suggest_names(name, entrants(), "")
+    raise UserError(f"unknown arena member: got {name!r}, expected a member that generates text{nearest}")
 
 
 def entrants() -> list[str]:
     """Return the names of all members that take part, the ranked ones first."""
-    return [*KINDS, *(name for names in KINDS.values() for name in names)]
+    return [*RATE_GROUPS, *(name for names in RATE_GROUPS.values() for name in names)]
 
 
-def entrant(name: str, rows: int, heads: int | None = None) -> MemberChoice:
+def entrant(name: str, length: int, heads: int | None = None) -> MemberChoice:
     """Return a member with about as many parameters as gpt, and with windows shorter than a row.
 
     name: name of the member.
-    rows: tokens of a row.
+    length: tokens of a row.
     heads: attention heads of each layer, for all members that have heads; None for the members' own numbers.
     """
     shared = [] if heads is None else [f"heads={heads}"]
-    baseline = parse_member(BASELINE, [f"d={WIDTH}", f"depth={DEPTH}", f"length={rows}", *shared])
+    baseline = parse_member(BASELINE, [f"d={WIDTH}", f"depth={DEPTH}", f"length={length}", *shared])
     if name == BASELINE:
         return baseline
     function = find_member_function(name)
@@ -82,7 +82,7 @@ def entrant(name: str, rows: int, heads: int | None = None) -> MemberChoice:
     if "depth" in declared:
         texts.setdefault("depth", f"depth={DEPTH}")
     defaults = {keyword: parameter.default for keyword, parameter in declared.items()}
-    wanted = {"length": rows}
+    wanted = {"length": length}
     if heads is not None:
         wanted |= {"heads": max(heads, LEAST_HEADS.get(name, 1)), "key_heads": heads}
     for keyword, value in wanted.items():
@@ -90,6 +90,6 @@ def entrant(name: str, rows: int, heads: int | None = None) -> MemberChoice:
             texts.setdefault(keyword, f"{keyword}={value}")
     for keyword, part in PARTS.items():
         default = defaults.get(keyword)
-        if isinstance(default, int) and (size := math.ceil(rows * part / UNIT) * UNIT) < default:
+        if isinstance(default, int) and (size := math.ceil(length * part / UNIT) * UNIT) < default:
             texts.setdefault(keyword, f"{keyword}={size}")
     return match_parameters([baseline, parse_member(name, texts.values())])[0][1]

@@ -11,8 +11,8 @@ from typing import cast
 from kinformer.core.model import Model
 from kinformer.lab.arena.arena_results import ArenaRun, EntrantFacts, TaskResults, read_results, write_results
 from kinformer.lab.arena.arena_task import NOVEL, SAMPLE, ArenaTask
-from kinformer.lab.arena.entrant import BASELINE, entrant
-from kinformer.lab.arena.schedule import PlannedRun, count_missing, next_run, steps_of
+from kinformer.lab.arena.entrant import BASELINE, entrant, find_rate_group
+from kinformer.lab.arena.schedule import TUNING, PlannedRun, count_missing, count_steps, next_run
 from kinformer.lab.compare.step_time import step_seconds
 from kinformer.lab.cost.cost import sample_rows
 from kinformer.lab.cost.row_costs import count_flops, count_state
@@ -29,7 +29,7 @@ from kinformer.lab.train.progress import ProgressDisplay, Status
 from kinformer.lab.train.train import train
 
 TIMED = 3  # rounds in which the steps of gpt and of a member are timed in turn
-ArenaProgress = Callable[[float, str], None]
+ArenaProgress = Callable[[int, str], None]
 
 
 def read_data(task: ArenaTask, novel: Path | None) -> Data:
@@ -76,30 +76,46 @@ def row_length(task: ArenaTask, data: Data) -> int:
 
 def run_task(
     results: TaskResults, data: Data, members: Sequence[str], folder: Path, on_progress: ArenaProgress
-) -> None:
-    """Train the members that have no result of a task yet, and write its file after each training.
+) -> dict[str, str]:
+    """Train the members that have no result of a task yet, and write its file after each training run.
 
-    The trainings are added to the results. A task that gpt does not learn ends after gpt.
+    The runs are added to the results. A task that gpt does not learn ends after gpt. If a run fails with an exception,
+    the runs that depend on it are left out, and the other members train all the same.
 
     results: the results of the task so far, as `open_results` returns them.
     data: the data of the task.
     members: names of the members.
     folder: the folder of the results.
-    on_progress: called with the trainings that are done and a note.
+    on_progress: called with the number of finished runs and a note.
+
+    Returns the error messages of failed runs by the name of the member.
 
     Errors: OSError if the folder cannot be written.
     """
-    task = results.task
-    path = folder / f"{task.name}.json"
+    task, failures, waiting = results.task, dict[str, str](), list(members)
     done, total = 0, count_missing(results, members)
-    while (run := next_run(results, members)) is not None:
-        if run.member not in results.facts:
-            on_progress(done, f"{task.name}: costs of {run.member}")
-            results.facts[run.member] = measure_facts(run.member, task, data)
+    while (run := next_run(results, waiting)) is not None:
         note = f"{task.name}: {run.member} at {run.rate:g}, seed {run.seed} ({done + 1} of {total})"
-        results.runs.append(train_run(run, results, data, _ShareDisplay(on_progress, done, note)))
-        write_results(results, path)
-        done += 1
+        try:
+            if run.member not in results.facts:
+                on_progress(done, f"{task.name}: costs of {run.member}")
+                results.facts[run.member] = measure_facts(run.member, task, data)
+            finished = train_run(run, results, data, _StepDisplay(on_progress, done, note))
+        except Exception as error:  # the other members are trained all the same, and the page says why this one is not
+            failures[run.member] = f"{type(error).__name__}: {error}"
+            if run.member == BASELINE:
+                break
+            waiting = [name for name in waiting if not _depends_on(name, run)]
+        else:
+            results.runs.append(finished)
+            write_results(results, folder / f"{task.name}.json")
+            done += 1
+    return failures
+
+
+def _depends_on(member: str, run: PlannedRun) -> bool:
+    """Return whether a member cannot be trained without a run."""
+    return member == run.member or (run.seed == TUNING and find_rate_group(member) == run.member)
 
 
 def measure_facts(member: str, task: ArenaTask, data: Data) -> EntrantFacts:
@@ -132,23 +148,22 @@ def _step_ratio(model: Model, baseline: Model, batch: int, rows: int) -> float:
     return step_seconds(model, batch, rows) / step_seconds(baseline, batch, rows)
 
 
-class _ShareDisplay(ProgressDisplay):
-    """A display that reports the trainings that are done, with the finished share of the present one.
+class _StepDisplay(ProgressDisplay):
+    """A display that reports the steps of the present run in a note.
 
-    on_progress: called with that number and the note.
-    done: trainings that were done before.
-    note: words about the present training.
-    steps: steps of the present training.
+    on_progress: called with the number of finished runs and the note.
+    done: runs that were finished before.
+    note: words about the present run.
     """
 
     def __init__(self, on_progress: ArenaProgress, done: int, note: str) -> None:
-        self.on_progress, self.done, self.text, self.steps = on_progress, done, note, 1
+        self.on_progress, self.done, self.text = on_progress, done, note
 
     def status(self, status: Status) -> None:
-        self.on_progress(self.done + status.step / self.steps, self.text)
+        self.on_progress(self.done, f"{self.text}, step {status.step:,}")
 
 
-def train_run(run: PlannedRun, results: TaskResults, data: Data, show: _ShareDisplay | None = None) -> ArenaRun:
+def train_run(run: PlannedRun, results: TaskResults, data: Data, show: ProgressDisplay | None = None) -> ArenaRun:
     """Train a member as planned, and return its scores. Nothing is saved besides.
 
     run: member, rate and seed.
@@ -157,22 +172,18 @@ def train_run(run: PlannedRun, results: TaskResults, data: Data, show: _ShareDis
     show: display of the progress.
     """
     task = results.task
-    steps, settings = steps_of(results, run.member), task.settings(run.rate, run.seed)
+    steps, settings = count_steps(results, run.member), task.settings(run.rate, run.seed)
     model = entrant(run.member, row_length(task, data), task.heads).build(run.seed)
-    if show is not None:
-        show.steps = steps
-    on = describe_machine()
+    machine = describe_machine()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # warnings about a member would be repeated for each training
+            warnings.simplefilter("ignore")  # warnings about a member would be repeated for each run
             history = train(model, data, StepBudget(steps), settings, show=show)
     except TrainingStopped:
-        return ArenaRun(run.member, run.rate, run.seed, steps, None, None, (), 0.0, on)
+        return ArenaRun(run.member, run.rate, run.seed, steps, None, None, (), 0.0, machine)
     curve = tuple((point.step, round(point.valid, 5)) for point in history.points)
-    test = score_test(model, data, task)
-    return ArenaRun(
-        run.member, run.rate, run.seed, steps, curve[-1][1], round(test, 5), curve, round(history.seconds, 1), on
-    )
+    test, seconds = round(score_test(model, data, task), 5), round(history.seconds, 1)
+    return ArenaRun(run.member, run.rate, run.seed, steps, curve[-1][1], test, curve, seconds, machine)
 
 
 def score_test(model: Model, data: Data, task: ArenaTask) -> float:

@@ -6,6 +6,7 @@ from itertools import combinations
 from statistics import fmean, stdev
 
 SURE = 0.95  # confidence level of all intervals
+NORMAL = 1.96  # standard errors of a normal distribution for this level
 Interval = tuple[float, float]
 
 
@@ -18,6 +19,28 @@ def interval(values: Sequence[float]) -> Interval | None:
         return None
     half = quantile(SURE, len(values) - 1) * stdev(values) / math.sqrt(len(values))
     return fmean(values) - half, fmean(values) + half
+
+
+def accuracy_interval(values: Sequence[float], rows: int) -> Interval | None:
+    """Return the 95% confidence interval of a mean accuracy over seeds, or None for fewer than 2 values.
+
+    Choose it in place of `interval` if all seeds are scored on the same few test rows. If all seeds have the same
+    accuracy, `interval` has no width, although other test rows would give another accuracy. So the half width is the
+    root of the sum of two squares: the half width over the seeds, and 1.96 standard errors over the rows. The standard
+    error is sqrt(p (1 - p) / (n + 4)) with p = (k + 2) / (n + 4), for k correct answers on n rows. The interval is
+    clipped to [0, 1].
+
+    values: the accuracies, one for each seed.
+    rows: number of test rows.
+
+    Source: Agresti and Coull, 1998, doi:10.1080/00031305.1998.10480550.
+    """
+    if (over_seeds := interval(values)) is None:
+        return None
+    centre = fmean(values)
+    p = (centre * rows + 2) / (rows + 4)
+    half = math.hypot(over_seeds[1] - centre, NORMAL * math.sqrt(p * (1 - p) / (rows + 4)))
+    return max(centre - half, 0.0), min(centre + half, 1.0)
 
 
 def is_better(first: Interval, second: Interval, sign: int) -> bool:

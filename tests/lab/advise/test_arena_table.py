@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from bench.arena_table import RESULTS, arena_table
+from bench.arena_table import RESULTS, arena_table, main
 from kinformer.lab.advise.arena_scores import TABLE, arena_tasks, read_scores
+from kinformer.lab.advise.caveats import _of_quality
 from kinformer.lab.arena.arena_results import write_results
 from kinformer.lab.arena.schedule import SEEDS
 from kinformer.pages.atlas.member_card import _measured
+from tests.lab.advise.test_recommendation import fit
 from tests.lab.arena.test_arena import TASK, TEXT, arena_run, facts, results_of
 
 
@@ -20,15 +22,17 @@ def test_the_table_is_what_the_script_makes_from_the_result_files() -> None:
     ]
 
 
-def test_without_result_files_the_table_has_no_tasks(tmp_path: Path) -> None:
-    assert arena_table(tmp_path / "missing") == {"tasks": []}
+def test_without_result_files_the_table_is_not_overwritten(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="got no result files"):
+        main(tmp_path / "missing", tmp_path / "table.json")
+    assert not (tmp_path / "table.json").exists()
 
 
 def test_the_table_has_the_scores_and_intervals_of_the_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    results = results_of({"gpt": (2.0, 2.1, 2.2), "llama": (1.0, 1.0, 1.0), "lstm": (1.5,), "reformer": ()}, TEXT)
+    scores = {"gpt": (2.0, 2.1, 2.2), "llama": (1.0, 1.0, 1.0), "lstm": (1.5,), "reformer": (1.3, 1.3, None)}
+    results = results_of({**scores, "performer": (None,) * 3}, TEXT)
     results.facts["calm"] = facts(8.0)
     results.runs += [arena_run("calm", seed, 1.4) for seed in SEEDS]
-    results.runs += [arena_run("reformer", seed, score) for seed, score in zip(SEEDS, (1.3, 1.3, None), strict=True)]
     write_results(results, tmp_path / "novel.json")
     write_results(results_of({"gpt": (0.5, 0.95, 0.95)}), tmp_path / "recall.json")  # gpt fails with a seed
     table = json.loads(json.dumps(arena_table(tmp_path)))
@@ -41,16 +45,23 @@ def test_the_table_has_the_scores_and_intervals_of_the_seeds(tmp_path: Path, mon
     half = 4.302652729911275 * 0.1 / 3**0.5  # Student's t with 2 degrees of freedom
     assert gpt["mean"] == 2.1 and gpt["interval"] == pytest.approx([2.1 - half, 2.1 + half], abs=1e-5)
     assert (gpt["rank"], gpt["seeds"]) == (2, 3) and (lstm["interval"], lstm["rank"], lstm["seeds"]) == (None, None, 1)
-    (scores,) = read_scores(table)  # a task that gpt has not learned compares no members
-    assert scores.ranked.keys() == {"gpt", "llama"} and scores.is_better("llama", "gpt")
-    assert not scores.is_better("gpt", "llama")
-    reasons = {name: score.not_compared for name, score in scores.members.items()}
+    (task,) = read_scores(table)  # a task that gpt has not learned compares no members
+    assert task.ranked.keys() == {"gpt", "llama"} and task.is_better("llama", "gpt")
+    assert not task.is_better("gpt", "llama")
+    reasons = {name: score.not_compared for name, score in task.members.items()}
     assert reasons == {
         "gpt": None,
         "llama": None,
         "lstm": "1 seed only",
-        "calm": "trained for gpt's minutes in place of gpt's tokens",
-        "reformer": "2 seeds; other trainings stopped",
+        "calm": "trained for gpt's time in place of gpt's tokens",
+        "reformer": "1 of 3 runs stopped, because the loss was not finite",
+        "performer": "3 of 3 runs stopped, because the loss was not finite",
     }
-    monkeypatch.setattr("kinformer.pages.atlas.member_card.arena_tasks", lambda: (scores,))
+    assert task.members["performer"].text == "no score" and task.members["reformer"].interval is None
+    fits = [fit(name, 1.0, 1.0, 1.0) for name in ("gpt", "performer", "rfa")]
+    assert list(_of_quality("lm", fits, (task,)))[1:] == [
+        f"Quality: not compared, and therefore not recommended: {name} ({why})."
+        for name, why in (("performer", reasons["performer"]), ("rfa", "not measured"))
+    ]
+    monkeypatch.setattr("kinformer.pages.atlas.member_card.arena_tasks", lambda: (task,))
     assert "Arena, novel: bits per byte of gpt(d=64) after 100 steps: 2.10 (1.85 to 2.35), rank 2." in _measured("gpt")

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from kinformer.lab.compare.interval import central_probability, interval, quantile, unresolved_pairs
+from kinformer.lab.compare.interval import accuracy_interval, central_probability, interval, quantile, unresolved_pairs
 
 
 def test_student_s_t_is_the_tables() -> None:
@@ -24,6 +24,14 @@ def test_intervals_hold_their_mean_as_often_as_they_say() -> None:
     covered = sum(low <= 0 <= high for low, high in filter(None, map(interval, picture))) / len(picture)
     assert abs(covered - 0.95) < 4 * math.sqrt(0.95 * 0.05 / len(picture))
     assert interval([1.0]) is None
+
+
+def test_intervals_of_accuracies_have_the_width_of_the_seeds_and_of_the_test_rows() -> None:
+    assert accuracy_interval([1.0, 1.0, 1.0], 512) == pytest.approx((1 - 0.0053614, 1.0), abs=1e-6)
+    assert accuracy_interval([0.0, 0.0], 512) == pytest.approx((0.0, 0.0053614), abs=1e-6)
+    # p = (57.6 + 2) / 100; 1.96 standard errors are 0.096177, and the seeds' half width is 0.248414
+    assert accuracy_interval([0.5, 0.6, 0.7], 96) == pytest.approx((0.6 - 0.266382, 0.6 + 0.266382), abs=1e-5)
+    assert accuracy_interval([0.9], 512) is None
 
 
 def test_overlapping_intervals_are_not_resolved() -> None:
