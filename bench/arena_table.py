@@ -14,9 +14,11 @@ from typing import Any
 from kinformer.lab.advise.arena_scores import BITS, TABLE, ArenaScore
 from kinformer.lab.arena.arena_results import TaskResults, read_results
 from kinformer.lab.arena.ranking import Standing, rank_members
-from kinformer.lab.arena.schedule import has_passed
+from kinformer.lab.arena.schedule import SEEDS, has_passed
 
 RESULTS = Path(__file__).with_name("arena")
+PAGE = Path(__file__).parents[1] / "docs" / "arena.md"
+BEGIN, END = "<!-- scores -->", "<!-- end of scores -->"  # marks around the scores on the page
 DIGITS = 5  # of scores, as in the result files
 
 
@@ -49,11 +51,33 @@ def member_record(row: Standing) -> dict[str, Any]:
     return {**asdict(score), "interval": interval}
 
 
-def main(folder: Path = RESULTS, path: Path = TABLE) -> None:
+def scores_in_markdown(table: dict[str, Any]) -> str:
+    """Return a Markdown table of mean scores and ranks: a row for each ranked member, a column for each task.
+
+    table: the table of `arena_table`.
+    """
+    tasks = [task for task in table["tasks"] if task["passed"]]
+    names = [name for task in tasks for name, score in task["members"].items() if score["seeds"] == len(SEEDS)]
+    heads = ["member", *(task["name"] for task in tasks)]
+    rows = [heads, ["---"] * len(heads)]
+    rows += [[name, *(_cell(task["members"].get(name)) for task in tasks)] for name in dict.fromkeys(names)]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _cell(score: dict[str, Any] | None) -> str:
+    if score is None or score["mean"] is None:
+        return ""
+    rank = "not ranked" if score["rank"] is None else f"rank {score['rank']}"
+    return f"{score['mean']:.3f} ({rank})"
+
+
+def main(folder: Path = RESULTS, path: Path = TABLE, page: Path = PAGE) -> None:
     """Write the table; SystemExit if there are no result files, because an empty table would replace the scores."""
     if not (table := arena_table(folder))["tasks"]:
         raise SystemExit(f"cannot make the table: got no result files in {folder}. Copy files of an arena there")
     path.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
+    before, _, after = page.read_text(encoding="utf-8").partition(BEGIN)
+    page.write_text(f"{before}{BEGIN}\n{scores_in_markdown(table)}{END}{after.partition(END)[2]}", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.arena_table import RESULTS, arena_table, main
+from bench.arena_table import PAGE, RESULTS, arena_table, main, scores_in_markdown
 from kinformer.lab.advise.arena_scores import TABLE, arena_tasks, read_scores
 from kinformer.lab.advise.caveats import _of_quality
 from kinformer.lab.arena.arena_results import write_results
@@ -20,6 +20,20 @@ def test_the_table_is_what_the_script_makes_from_the_result_files() -> None:
     assert [task.name for task in arena_tasks()] == [
         record["name"] for record in arena_table(RESULTS)["tasks"] if record["passed"]
     ]
+
+
+def test_the_page_of_the_arena_has_the_scores_of_the_result_files() -> None:
+    assert scores_in_markdown(arena_table(RESULTS)) in PAGE.read_text(encoding="utf-8")
+
+
+def test_the_scores_on_the_page_have_means_ranks_and_gaps(tmp_path: Path) -> None:
+    results = results_of({"gpt": (2.0, 2.1, 2.2), "llama": (1.0, 1.0, 1.0), "lstm": (1.5,)}, TEXT)
+    write_results(results, tmp_path / "novel.json")
+    write_results(results_of({"gpt": (1.0, 1.0, 1.0)}), tmp_path / "recall.json")
+    assert scores_in_markdown(arena_table(tmp_path)) == (
+        "| member | novel | recall |\n| --- | --- | --- |\n"
+        "| llama | 1.000 (rank 1) |  |\n| gpt | 2.100 (rank 2) | 1.000 (rank 1) |\n"
+    )
 
 
 def test_without_result_files_the_table_is_not_overwritten(tmp_path: Path) -> None:
