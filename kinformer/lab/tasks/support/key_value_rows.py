@@ -1,4 +1,4 @@
-"""Rows of keys and values: symbols for them, and rows in which a key after a text or a repeated key asks for its value."""
+"""Rows of keys and values: symbols for them, and rows in which keys ask for their values."""
 
 from collections.abc import Iterable
 
