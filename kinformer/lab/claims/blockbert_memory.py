@@ -106,7 +106,7 @@ def claim(seeds: Sequence[int], blocks: Sequence[int] = BLOCKS, lengths: Sequenc
 
     Measured here, for n = 2 and n = 3 blocks. The bytes that a training step with dropout keeps for the backward pass,
     divided by BERT's, must be below 1 at every length. The share of token pairs that a head attends to must be 1/n
-    within 1e-6. These conditions are those of this library; the paper reports 18.7 to 36.1% less memory. The largest
+    within 1e-6. This library sets these conditions; the paper reports 18.7 to 36.1% less memory. The largest
     difference from the paper's equation must be at most 1e-10. The claim holds if all three conditions are met.
 
     The paper saves the memory of matrices with an entry for each token pair. BERT keeps these matrices if it trains

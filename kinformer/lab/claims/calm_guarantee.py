@@ -1,4 +1,4 @@
-"""With Learn-then-Test, the mean loss exceeds delta for at most a share epsilon of calibration sets."""
+"""The mean loss of CALM exceeds delta for at most a share epsilon of calibration sets."""
 
 from collections.abc import Sequence
 from math import sqrt
@@ -40,10 +40,13 @@ def violations(losses: Sequence[Sequence[float]], delta: float, rng: numpy.rando
     rng: source of randomness.
     sets: number of calibration sets.
     """
-    table = numpy.array(losses) risk, broken = table.mean(1), 0 for _ in range(sets): sample = table[:, rng.integers(0,
-    table.shape[1], SET_SIZE)] test = learn_then_test(range(len(table)), lambda n, sample=sample: sample[n].tolist(),
-    delta, EPSILON)  # type: ignore[misc] broken += test.threshold is not None and bool(risk[int(test.threshold)] >
-    delta)  # type: ignore[arg-type] return broken / sets
+    table = numpy.array(losses)
+    risk, broken = table.mean(1), 0
+    for _ in range(sets):
+        sample = table[:, rng.integers(0, table.shape[1], SET_SIZE)]
+        test = learn_then_test(range(len(table)), lambda n, sample=sample: sample[n].tolist(), delta, EPSILON)  # type: ignore[misc]
+        broken += test.threshold is not None and bool(risk[int(test.threshold)] > delta)  # type: ignore[arg-type]
+    return broken / sets
 
 
 def hardest_losses(delta: float, rng: numpy.random.Generator) -> list[list[float]]:

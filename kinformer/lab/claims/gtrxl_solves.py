@@ -1,4 +1,4 @@
-"""At least as many GTrXL runs as TrXL runs solve a T-maze, over learning rates and seeds."""
+"""GTrXL runs solve a T-maze at least as often as TrXL runs, over learning rates and seeds."""
 
 from collections.abc import Sequence
 from statistics import mean

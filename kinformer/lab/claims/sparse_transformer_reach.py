@@ -33,9 +33,10 @@ def factors(attention: Sets, length: int, p: int, use: Use = "interleaved") -> l
     p: number of key sets.
     use: "interleaved" for one set per layer in turn, "merged" for all sets in each layer, "heads" for one set per head.
     """
-    stride, tiny = round(length ** (1 / p)), {"d": 2, "depth": p, "heads": 1, "vocab": 2, "length": length} fixed =
-    {"summary": 1} if attention == "fixed" else {} model = sparse_transformer(attention=attention, use=use,
-    stride=stride, factors=p, **fixed, **tiny)  # type: ignore[arg-type] return patterns(model)
+    stride, tiny = round(length ** (1 / p)), {"d": 2, "depth": p, "heads": 1, "vocab": 2, "length": length}
+    fixed = {"summary": 1} if attention == "fixed" else {}
+    model = sparse_transformer(attention=attention, use=use, stride=stride, factors=p, **fixed, **tiny)  # type: ignore[arg-type]
+    return patterns(model)
 
 
 def reachable_keys(patterns: Sequence[Pattern], length: int) -> Bool[Tensor, "T T"]:
@@ -134,6 +135,8 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS, steps: int = S
 
 def _validation_bits(use: str, seed: int, steps: int) -> float:
     """Train a small model and return its validation bits per byte; 0 without steps."""
-    if not steps: return 0.0 with seeded(seed): model = sparse_transformer(use=use, stride=16, summary=4, d=64, depth=4,
-    heads=4, length=256)  # type: ignore[arg-type] return fit(model, TEXT, steps=steps, batch=4, length=256, lr=3e-3,
-    seed=seed).points[-1].valid
+    if not steps:
+        return 0.0
+    with seeded(seed):
+        model = sparse_transformer(use=use, stride=16, summary=4, d=64, depth=4, heads=4, length=256)  # type: ignore[arg-type]
+        return fit(model, TEXT, steps=steps, batch=4, length=256, lr=3e-3, seed=seed).points[-1].valid
