@@ -181,8 +181,8 @@ def _intro(rows: RowTable, reports: Mapping[str, ClaimReport]) -> list[str]:
         "- **peer or golden**: a golden is a recorded result of an implementation by others. A peer is such an "
         "implementation that runs in the test.\n"
         "- **cost** is counted for the first member without the keywords of the row, so it does not separate the "
-        f"mechanism from its model. The two numbers are for sequences of {LENGTHS[0]:,} and {LENGTHS[1]:,} tokens; equal "
-        "numbers stand once. The state is the bytes that decoding "
+        f"mechanism from its model. The two numbers are for sequences of {LENGTHS[0]:,} and {LENGTHS[1]:,} tokens; "
+        "equal numbers stand once. The state is the bytes that decoding "
         "keeps. Operations are the additions and multiplications of a forward pass per token.\n"
         "- **claim and result**: `kinformer claim NAME` measures a claim. Verdicts come from the reports in "
         '`bench/results/claims`; a claim without a report there is not measured. "no claim planned" stands in rows '

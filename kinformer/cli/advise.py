@@ -59,10 +59,10 @@ def advise(
     and the least memory follow, if their bits per byte are at most 10% above gpt's. Members without a ranked score are
     not recommended.
 
-    No recommended member is dominated. A dominates B under three conditions. A needs at most as many
-    operations, bytes of state and bytes of memory. No score of A is worse. At least one of these is better. Two scores differ if their 95% intervals do not
-    overlap. If no quality is known, as for mask and classify, the baseline (gpt, bert or bert_classifier) comes first,
-    and members with the lowest costs follow.
+    No recommended member is dominated. A dominates B under three conditions. A needs at most as many operations, bytes
+    of state and bytes of memory. No score of A is worse. At least one of these is better. Two scores differ if their
+    95% intervals do not overlap. If no quality is known, as for mask and classify, the baseline (gpt, bert or
+    bert_classifier) comes first, and members with the lowest costs follow.
     """
     # imported here, so that --help and early errors do not wait for torch or rich
     from kinformer.cli.support.console import plain_console

@@ -33,9 +33,9 @@ class Recommendation:
 def dominates(fit: Fit, other: Fit, tasks: Sequence[ArenaScores]) -> bool:
     """Return whether a member is a better choice than another one in every known respect.
 
-    A dominates B under three conditions. A needs at most as many
-    operations, bytes of state and bytes of memory. No score of A is worse. At least one of these is better. Two scores differ if their 95% intervals do not overlap. A member without a ranked
-    score dominates no other and is not dominated, because its quality is not known.
+    A dominates B under three conditions. A needs at most as many operations, bytes of state and bytes of memory. No
+    score of A is worse. At least one of these is better. Two scores differ if their 95% intervals do not overlap. A
+    member without a ranked score dominates no other and is not dominated, because its quality is not known.
 
     fit, other: the members.
     tasks: the tasks of the arena.
