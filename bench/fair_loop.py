@@ -5,9 +5,9 @@
 
 Every contender has the size of the arena's `gpt`, and is trained on the task "novel" as the arena trains its entrants:
 the same data, batches, loop, optimiser and schedule. The best of three rates on validation data with seed 0 is taken;
-seeds 1, 2 and 3 are then scored on test data. A peer learns as well as gpt if its mean is within 2% of gpt's. Variants
-of the peers begin with the weights of gpt and train at its rate; they show the cause of a difference. A call goes on
-where an earlier call with the same --out has ended. No timing.
+seeds 1, 2 and 3 are then scored on test data. A peer learns as well as gpt if the 95% interval of the ratio of its bits
+per byte to gpt's lies within 2% of 1. Variants of the peers begin with the weights of gpt and train at its rate; they
+show the cause of a difference. A call goes on where an earlier call with the same --out has ended. No timing.
 """
 
 import argparse
@@ -41,7 +41,7 @@ from kinformer.lab.train.train import train
 from kinformer.models.lm import LM
 from kinformer.models.support.text_model import TextModel
 
-NEAR = 0.02  # largest difference of two means, over that of gpt, of contenders that learn equally well
+NEAR = 0.02  # largest distance from 1 of the ratio of bits per byte to gpt's, of contenders that learn equally well
 RESULTS = Path(__file__).parent / "results" / "fair_loop.json"
 OURS, GPT2, DECODER = "kinformer gpt", "transformers GPT-2", "x-transformers Decoder"
 
@@ -265,15 +265,23 @@ def planned(scores: Sequence[Score], name: str) -> Iterator[tuple[float, int]]:
     """Yield the rate and seed of each training of a contender; the scores must hold all earlier trainings.
 
     A variant has the rate of gpt, so that it differs from gpt or from its peer in a single choice.
+
+    Errors: SystemExit for a variant if gpt has not been trained at all rates.
     """
+    tuned = {score.rate for score in scores if (score.contender, score.seed) == (OURS, TUNING)}
+    if name in VARIANTS and not tuned.issuperset(RATES):
+        raise SystemExit(f"{name} trains at the best rate of {OURS}, which is not known yet: measure {OURS} first")
     if name not in VARIANTS:
         yield from ((rate, TUNING) for rate in RATES)
     yield from ((best_rate(scores, OURS if name in VARIANTS else name), seed) for seed in SEEDS)
 
 
 def measure(names: Sequence[str], data: Data, task: ArenaTask, path: Path) -> None:
-    """Run all trainings of the contenders that the file does not have yet, and write it after each training."""
-    for name in names:
+    """Run all trainings of the contenders that the file does not have yet, and write it after each training.
+
+    gpt is trained first, because variants have its rate.
+    """
+    for name in sorted(names, key=lambda name: name != OURS):
         while True:
             scores = read_scores(path, data, task)
             done = {(score.rate, score.seed) for score in scores if score.contender == name}
@@ -286,8 +294,13 @@ def measure(names: Sequence[str], data: Data, task: ArenaTask, path: Path) -> No
 
 
 def arena_scores(folder: Path, data: Data, task: ArenaTask) -> list[Score]:
-    """Return the scores of gpt in a folder with results of the arena; SystemExit if it has another text or budget."""
-    results = read_results(folder)[task.name]
+    """Return the scores of gpt in a folder with results of the arena.
+
+    Errors: SystemExit if the folder has no results of the task, or those of another text or budget.
+    """
+    results = read_results(folder).get(task.name)
+    if results is None:
+        raise SystemExit(f"{folder} has no results of the task {task.name!r}: leave out --arena")
     if results.task != task or not results.data.endswith(data.fingerprint[:16]):
         raise SystemExit(f"{folder} has the results of another text or budget: leave out --arena")
     return [Score(OURS, run.rate, run.seed, run.valid, run.test) for run in results.of_member(BASELINE)]
@@ -301,6 +314,12 @@ def read_scores(path: Path, data: Data, task: ArenaTask) -> list[Score]:
     if (record["task"], record["data"]) != (asdict(task), data.fingerprint[:16]):
         raise SystemExit(f"{path} has the results of another text or budget: give another --out")
     return [Score(**entry) for entry in record["scores"]]
+
+
+def refuse_scores(path: Path, data: Data, task: ArenaTask) -> None:
+    """Raise SystemExit if a file has scores already, because --arena would mix two runs of gpt."""
+    if read_scores(path, data, task):
+        raise SystemExit(f"{path} has scores already: leave out --arena to go on with them, or give another --out")
 
 
 def write(path: Path, scores: Sequence[Score], data: Data, task: ArenaTask) -> None:
@@ -349,26 +368,30 @@ def show(scores: Sequence[Score], rows: int) -> None:
     print("|---|---|---|---|---|---|---|")
     for row in table:
         ratios = [] if ours is None else [x / y for x, y in zip(row.scores, ours.scores, strict=True)]
-        ratio = 0.0 if ours is None else fmean(row.scores) / fmean(ours.scores)
         cells = [_number(valid[row.contender, rate]) for rate in RATES if (row.contender, rate) in valid]
-        over, near = ("", "") if ours is None else (_with_interval(ratio, ratios), "yes" if near_one(ratio) else "no")
+        over, near = ("", "") if ours is None else (_with_interval(ratios), near_one(ratios))
         print(
             f"| {row.contender} | {row.parameters:,} | {row.rate:g} | {', '.join(cells)} | "
-            f"{_with_interval(fmean(row.scores), row.scores)} | {over} | {near} |"
+            f"{_with_interval(row.scores)} | {over} | {near} |"
         )
 
 
-def near_one(ratio: float) -> bool:
-    """Return whether two contenders learn equally well."""
-    return abs(ratio - 1) <= NEAR
+def near_one(ratios: Sequence[float]) -> str:
+    """Return "yes" if the 95% interval of the mean lies within 2% of 1, "no" if it lies outside, otherwise "open"."""
+    ends = interval(ratios)
+    if ends is None:
+        return "open"
+    if 1 - NEAR <= ends[0] and ends[1] <= 1 + NEAR:
+        return "yes"
+    return "no" if ends[1] < 1 - NEAR or ends[0] > 1 + NEAR else "open"
 
 
 def _number(value: float | None) -> str:
     return "stopped" if value is None else f"{value:.3f}"
 
 
-def _with_interval(value: float, values: Sequence[float]) -> str:
-    ends = interval(values)
+def _with_interval(values: Sequence[float]) -> str:
+    ends, value = interval(values), fmean(values)
     return f"{value:.3f}" if ends is None else f"{value:.3f} [{ends[0]:.3f}, {ends[1]:.3f}]"
 
 
@@ -377,11 +400,14 @@ if __name__ == "__main__":
     parser.add_argument("--novel", type=Path, required=True, help="the text, such as a book of Project Gutenberg")
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS), metavar="NAME")
     parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--arena", type=Path, help="results of the arena: take the scores of gpt from there")
+    parser.add_argument(
+        "--arena", type=Path, help="results of the arena: take the scores of gpt from there; needs a new --out"
+    )
     options = parser.parse_args()
     novel = next(task for task in TASKS if task.name == "novel")
     novel_data = read_data(novel, options.novel)
-    if options.arena is not None and not read_scores(options.out, novel_data, novel):
+    if options.arena is not None:
+        refuse_scores(options.out, novel_data, novel)
         write(options.out, arena_scores(options.arena, novel_data, novel), novel_data, novel)
     measure(options.contenders, novel_data, novel, options.out)
     show(read_scores(options.out, novel_data, novel), row_length(novel, novel_data))

@@ -3,8 +3,9 @@
 The file has names only: parts, members, tests, goldens and claims. Costs come from `kinformer cost`'s table of members,
 verdicts from the reports in bench/results/claims, pages from the ideas, and readers of goldens from tests/parity.
 
-A row of the committed page never loses an entry by accident: the command refuses to write a page in which a row has
-fewer. `python -m tests.rows_table --fewer 45 130` allows that for the given rows.
+A row of the committed page never loses an entry by accident: the command refuses to write a page in which a row lacks
+an entry of before. Costs and verdicts may change. `python -m tests.rows_table --fewer 45 130` allows a loss in
+the given rows.
 """
 
 import argparse
@@ -175,15 +176,17 @@ def _intro(rows: RowTable, reports: Mapping[str, ClaimReport]) -> list[str]:
         "and fails if a row loses something. A cell without an entry gives the reason in italics.",
         "- **parts** are public names of the package, or functions and files of it.\n"
         "- **member and keyword** are the words after `kinformer train`.\n"
-        "- **tests** compare the mechanism with its equation. A name such as `test_a_query_reads_its_window` is "
-        "written as words here.\n"
+        "- **tests** compare the mechanism with its equation or with statements of its paper. A name such as "
+        "`test_a_query_reads_its_window` is written as words here.\n"
         "- **peer or golden**: a golden is a recorded result of an implementation by others. A peer is such an "
         "implementation that runs in the test.\n"
-        "- **cost** is counted for the first member of the row, with its defaults. The two numbers are for rows of "
-        f"{LENGTHS[0]:,} and {LENGTHS[1]:,} tokens; equal numbers stand once. The state is the bytes that decoding "
+        "- **cost** is counted for the first member without the keywords of the row, so it does not separate the "
+        f"mechanism from its model. The two numbers are for sequences of {LENGTHS[0]:,} and {LENGTHS[1]:,} tokens; "
+        "equal numbers stand once. The state is the bytes that decoding "
         "keeps. Operations are the additions and multiplications of a forward pass per token.\n"
         "- **claim and result**: `kinformer claim NAME` measures a claim. Verdicts come from the reports in "
-        "`bench/results/claims`; a claim without a report there is not measured.",
+        '`bench/results/claims`; a claim without a report there is not measured. "no claim planned" stands in rows '
+        "for which no measurement is meant; in others, the paper reports a result that no claim measures yet.",
         f"The rows name {len(goldens)} goldens and {len(claims)} claims. Claims: {', '.join(counts)}.",
     ]
 
@@ -250,7 +253,7 @@ def _cost(member: str) -> str:
     entry = member_costs()["members"][member]
     states = [None if state is None else size(state) for state in entry["state"].values()]
     flops = [_count(count) for count in entry["flops"].values()]
-    where = f" (rows of {entry['own_length']:,})" if "own_length" in entry else ""
+    where = f" (sequences of {entry['own_length']:,})" if "own_length" in entry else ""
     state = "no state" if None in states else f"state {' and '.join(dict.fromkeys(map(str, states)))}"
     return f"`{member}`{where}: {state}; {' and '.join(dict.fromkeys(flops))} operations"
 
@@ -273,29 +276,36 @@ def _path(file: Path) -> str:
 # Writing -------------------------------------------------------------------------------------------------------------
 
 
-def entries_by_row(text: str) -> dict[int, int]:
-    """The number of entries of each row of a page: the lines of its cells that are no reasons."""
+def entries_by_row(text: str) -> dict[int, set[tuple[str, str, str]]]:
+    """The entries of each row of a page: heading, label of the link and words; without names, costs and verdicts."""
     lines = re.findall(r'^\| <a id="row-(\d+)"></a>\d+ \|(.*)\|$', text, re.MULTILINE)
-    return {
-        int(number): sum(len(cell.split(BREAK)) for cell in line.split(" | ") if not cell.strip().startswith("*"))
-        for number, line in lines
-    }
+    entries: dict[int, set[tuple[str, str, str]]] = {}
+    for number, line in lines:
+        entries[int(number)] = set()
+        for heading, cell in zip(HEADINGS[1:], line.split(" | "), strict=True):
+            label = ""  # of the last link, which later entries of the cell share
+            for entry in map(str.strip, cell.split(BREAK) if heading not in {"mechanism", "cost"} else ()):
+                link = re.match(r"(?:golden )?\[([^\]]*)\]\([^)]*\):? ?(.*)", entry)
+                label, words = link.groups() if link else (label, entry)
+                if not entry.startswith("*"):  # a reason
+                    entries[int(number)].add((heading, label, "" if heading == HEADINGS[-1] else words))
+    return entries
 
 
 def rows_that_lose(old: str, new: str) -> list[int]:
-    """The numbers of rows with fewer entries in the new page than in the old one."""
+    """The numbers of rows with an entry in the old page that the new one lacks."""
     after = entries_by_row(new)
-    return [number for number, count in entries_by_row(old).items() if after.get(number, 0) < count]
+    return [number for number, entries in entries_by_row(old).items() if entries - after.get(number, set())]
 
 
 def write(path: Path, text: str, fewer: Sequence[int] = ()) -> None:
-    """Write the page, unless a row has fewer entries than in the file and is not in `fewer`."""
+    """Write the page, unless a row lacks an entry of the file and is not in `fewer`."""
     old = path.read_text("utf-8") if path.exists() else ""
     lost = [number for number in rows_that_lose(old, text) if number not in fewer]
     if lost:
         numbers = " ".join(map(str, lost))
         sys.exit(
-            f"{path.name} was not written: rows {numbers} have fewer entries than before. Restore the entries in "
+            f"{path.name} was not written: rows {numbers} lose entries. Restore them in "
             f"{DATA.name}, or give --fewer {numbers}"
         )
     path.write_text(text, encoding="utf-8")
@@ -304,7 +314,7 @@ def write(path: Path, text: str, fewer: Sequence[int] = ()) -> None:
 def main() -> None:
     """Write docs/rows.md."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--fewer", type=int, nargs="+", default=(), help="rows that may have fewer entries than before")
+    parser.add_argument("--fewer", type=int, nargs="+", default=(), help="rows that may lose entries")
     write(PAGE, page(load_rows()), parser.parse_args().fewer)
 
 

@@ -43,7 +43,7 @@ def advise(
 
     \b
     Examples:
-        # Members that learn best or cost least on rows of 8,192 tokens
+        # Members with the best arena score or the lowest cost on rows of 8,192 tokens
         kinformer advise --task lm --length 8192
         # Members that can train on rows of 4,096 tokens of a text within 8 GB
         kinformer advise --task lm --length 4096 --memory 8GB --data text=PATH
@@ -53,14 +53,15 @@ def advise(
     command trains nothing.
 
     Memory, operations and decoding states come from tables of the library, which hold the results of `kinformer cost`
-    at a few row lengths. Values at other lengths are interpolated or extrapolated. The quality comes from `kinformer
-    arena`, which has trained the members that generate text. The first member has the best mean bits per byte. The
-    members with the fewest operations, the smallest decoding state and the least memory follow, if their bits per byte
-    are at most 10% above gpt's. Members without a ranked score are not recommended.
+    at a few row lengths. Values at other lengths are interpolated or extrapolated. Quality comes from results of
+    `kinformer arena` in the package; the notes name members without results. The first member has the best mean bits
+    per byte among members that no other dominates. The members with the fewest operations, the smallest decoding state
+    and the least memory follow, if their bits per byte are at most 10% above gpt's. Members without a ranked score are
+    not recommended.
 
-    No recommended member is dominated. A member dominates another if it costs no more in all three respects and has no
-    score that is worse beyond the seeds. It must also be better in one respect. Two scores differ beyond the seeds if
-    their 95% intervals do not overlap. If no quality is known, as for mask and classify, the baseline (gpt, bert or
+    No recommended member is dominated. A dominates B under three conditions. A needs at most as many operations, bytes
+    of state and bytes of memory. No score of A is worse. At least one of these is better. Two scores differ if their
+    95% intervals do not overlap. If no quality is known, as for mask and classify, the baseline (gpt, bert or
     bert_classifier) comes first, and members with the lowest costs follow.
     """
     # imported here, so that --help and early errors do not wait for torch or rich

@@ -4,15 +4,16 @@ from collections.abc import Mapping
 from html import escape
 
 from kinformer.lab.claims.support.claim_report import VERDICTS, ClaimReport
+from kinformer.lab.claims.support.verdict import COVERAGE, MEANINGS
 from kinformer.lab.train.progress import clock
 from kinformer.pages.html_page import html_page
 
 TITLE = "kinformer: claims of papers, measured"
 LEAD = (
-    "Each claim has a threshold that was fixed before it was measured. A claim <b>holds</b> if each measured effect "
-    "exceeds two standard errors over the seeds and meets its threshold. It <b>does not hold</b> if it misses a "
-    "threshold by more than two standard errors. Otherwise it is <b>not resolved</b>. The models are small, so a claim "
-    "may fail here and hold at the sizes of its paper."
+    "Each threshold was fixed before the reported run. "
+    + " ".join(f"<b>{verdict}</b>: {escape(meaning)}." for verdict, meaning in MEANINGS.items())
+    + " A mean that must be near a number meets this only if the mean with two standard errors stays within the "
+    f"allowed distance. {COVERAGE} The models are small, so a claim may fail here and hold at the sizes of its paper."
 )
 STYLE = """
 td:nth-child(2), td:nth-child(3), th { text-align: left } td:nth-child(3) { white-space: normal; min-width: 16rem }

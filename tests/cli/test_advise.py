@@ -250,8 +250,12 @@ def test_planted_scores_change_the_recommended_members(
     assert chosen_names(advised) == ["llama", "linear_transformer", "gpt"]
     best, cheap, _ = (choice["reason"] for choice in advised["choices"])
     assert "best mean bits per byte" in best and "2.51 (2.49 to 2.53) bits per byte on novel, gpt 2.71" in best
-    assert "better beyond the seeds" in best and "do not tell it apart" not in best
-    assert "fewest training operations" in cheap and "smallest decoding state" in cheap and "worse beyond" in cheap
+    assert "better, their 95% intervals do not overlap" in best and "interval overlaps with" not in best
+    assert (
+        "fewest training operations" in cheap
+        and "smallest decoding state" in cheap
+        and "worse, their 95% intervals do not" in cheap
+    )
     assert any("lstm (1 seed only)" in note for note in advised["notes"])
     assert any("act_rnn, average_attention (not measured)" in note for note in advised["notes"])
 
@@ -262,7 +266,7 @@ def test_planted_scores_change_the_recommended_members(
     recall = {"gpt": (0.95, 0.96, 0.97), "linear_transformer": (0.30, 0.31, 0.32)}
     plant(novel=scores, recall=recall)
     cheap = advice(capsys, *LONG)["choices"][1]["reason"]
-    assert "0.31 (0.26 to 0.36) accuracy on recall, gpt 0.96 (0.93 to 0.99): worse beyond the seeds" in cheap
+    assert "0.31 (0.26 to 0.36) accuracy on recall, gpt 0.96 (0.93 to 0.99): worse, their 95%" in cheap
     plant(novel={**scores, "gpt": (9.0, 9.0, 9.0)})  # above gzip, so gpt has not learned the task
     assert chosen_names(advice(capsys, *LONG))[0] == "gpt"
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from html import unescape
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -10,8 +11,9 @@ import pytest
 
 from kinformer.cli.__main__ import run
 from kinformer.lab.claims.support.claim_report import read_reports
-from kinformer.lab.claims.support.verdict import Claim, Measure
+from kinformer.lab.claims.support.verdict import COVERAGE, MEANINGS, Claim, Measure
 from kinformer.lab.plot import Plot, PlotLine
+from kinformer.pages.claims_page import LEAD
 
 
 def measured(statement: str, values: Sequence[float]) -> Claim:
@@ -64,11 +66,13 @@ def test_a_claim_is_reported_as_text_json_and_picture(
     toys: Toys, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "here"
-    assert run(["claim"]) == 0 and "The claim yes." in capsys.readouterr().out
+    assert run(["claim"]) == 0
+    listed = capsys.readouterr().out
+    assert listed.startswith("Claims of papers; run one to see whether it holds here\n") and "The claim yes." in listed
     assert run(["claim", "yes", "--out", str(out)]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("one & one\narithmetic\n")
-    assert "holds          a number <b>: 1, wanted at least 1" in printed and "  two: 2" in printed
+    assert "holds          a number <b>: 1, expected at least 1" in printed and "  two: 2" in printed
     assert (out / "yes.png").stat().st_size
     text = (out / "yes.txt").read_text()
     assert text.startswith("one & one\n") and "\nholds\n" in text and "measured in " in text
@@ -82,10 +86,14 @@ def test_a_claim_is_reported_as_text_json_and_picture(
 def test_minutes_train_longer_in_proportion(toys: Toys, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = ("--out", str(tmp_path), "--seeds", "2")
     assert run(["claim", "yes", "--minutes", "10", *out]) == 0
-    assert run(["claim", "yes", "--minutes", "1", *out]) == 0
+    assert run(["claim", "yes", "--minutes", "2", *out]) == 0
     assert toys.calls == [("yes", 2, 250), ("yes", 2, 50)]  # its own steps take two minutes
+    capsys.readouterr()
+    assert run(["claim", "yes", "--minutes", "1", *out]) == 2
+    assert "got 1, expected at least 2. Leave it out" in " ".join(capsys.readouterr().err.split())
     assert run(["claim", "no", "--minutes", "10", *out]) == 2
-    assert "--minutes has no effect on the claim 'no'" in capsys.readouterr().err
+    message = " ".join(capsys.readouterr().err.split())
+    assert "the claim 'no' has no adjustable number of training steps: got --minutes 10" in message
     assert len(toys.calls) == 2
     assert run(["claim", "--all", "--minutes", "10", *out]) == 2
     assert run(["claim", "yes", "--all", *out]) == 2
@@ -99,7 +107,7 @@ def test_all_goes_on_with_what_is_missing(toys: Toys, tmp_path: Path, capsys: py
     assert "broken  not measured: RuntimeError: no such <thing>" in captured.out
     assert "no      does not hold" in captured.out and "yes     holds" in captured.out
     page = (tmp_path / "index.html").read_text()
-    assert "1</b>" not in page and "RuntimeError: no such &lt;thing&gt;" in page
+    assert "no such <thing>" not in page and "RuntimeError: no such &lt;thing&gt;" in page
     assert '<img src="yes.png"' in page and '<img src="broken.png"' not in page
     assert "one &amp; one" in page and "a number &lt;b&gt;" in page
     assert '1 <b class="holds">holds</b>, 1 <b class="does-not-hold">does not hold</b>' in page
@@ -115,6 +123,54 @@ def test_all_goes_on_with_what_is_missing(toys: Toys, tmp_path: Path, capsys: py
     toys.calls.clear()
     assert run(words) == 0
     assert [name for name, *_ in toys.calls] == ["yes"]
+
+
+def test_all_writes_the_page_of_claims_that_were_measured_singly(
+    toys: Toys, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    toys.is_mended = True
+    for name in ("yes", "no", "broken"):
+        assert run(["claim", name, "--out", str(tmp_path)]) == 0
+    assert not (tmp_path / "index.html").exists()
+    toys.calls.clear()
+    capsys.readouterr()
+    assert run(["claim", "--all", "--out", str(tmp_path)]) == 0
+    assert not toys.calls and "the page is " in capsys.readouterr().out
+    page = (tmp_path / "index.html").read_text()
+    assert '<img src="yes.png"' in page and "0 not measured" in page
+
+
+def test_all_names_the_reports_of_other_seeds_and_minutes_that_it_keeps(
+    toys: Toys, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    toys.is_mended = True
+    assert run(["claim", "yes", "--minutes", "10", "--out", str(tmp_path)]) == 0
+    assert run(["claim", "no", "--seeds", "2", "--out", str(tmp_path)]) == 0
+    capsys.readouterr()
+    assert run(["claim", "--all", "--seeds", "3", "--out", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "the report of no with 2 seeds is kept; delete no.json to measure it again" in lines
+    assert "the report of yes with --minutes 10 is kept; delete yes.json to measure it again" in lines
+    assert not any("report of broken" in line for line in lines)
+
+
+def test_the_numbers_are_written_although_the_picture_cannot_be_saved(
+    toys: Toys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr("kinformer.pages.plots.save_plots", fail)
+    assert run(["claim", "yes", "--out", str(tmp_path)]) != 0
+    assert list(read_reports(tmp_path, ["yes"])) == ["yes"]
+
+
+def test_the_help_and_the_page_say_the_same_about_verdicts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["claim", "--help"]) == 0
+    printed = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    for phrase in (*MEANINGS["holds"].split(" and "), *MEANINGS["does not hold"].split(", or "), COVERAGE):
+        assert phrase in printed, phrase
+        assert phrase in unescape(LEAD), phrase
 
 
 def test_a_file_in_place_of_the_folder_is_refused_before_anything_is_measured(

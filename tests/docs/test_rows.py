@@ -19,7 +19,7 @@ from kinformer.lab.cost.free_memory import build_without_numbers
 from kinformer.lab.member_choice import parse_member
 from tests.members.test_reach import kinds as kinds_inside
 from tests.rows_checks import problems
-from tests.rows_table import LAST, PAGE, Row, RowTable, entries_by_row, load_rows, page, public_parts, write
+from tests.rows_table import LAST, PAGE, Row, RowTable, load_rows, page, public_parts, rows_that_lose, write
 
 ROWS = load_rows()
 SAMPLE = 10  # `make test` builds the models of one row in so many, `make prove` those of all
@@ -177,11 +177,25 @@ def test_a_planted_fault_is_noticed(fault: str) -> None:
 def test_a_page_in_which_a_row_loses_something_is_not_written(tmp_path: Path) -> None:
     path, fewer = tmp_path / "rows.md", page(changed(ROWS, 58, tests=(LSH,)))
     write(path, written())
-    with pytest.raises(SystemExit, match=r"^rows\.md was not written: rows 58 have fewer entries .*--fewer 58$"):
+    with pytest.raises(SystemExit, match=r"^rows\.md was not written: rows 58 lose entries.*--fewer 58$"):
         write(path, fewer)
     assert path.read_text("utf-8") == written()
     write(path, fewer, [58])
     assert path.read_text("utf-8") == fewer
+
+
+def test_a_page_in_which_an_entry_replaces_another_is_not_written_but_costs_and_verdicts_may_change(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "rows.md"
+    tests_of_row = [test for test in ROWS.rows[57].tests if test != LSH]
+    replaced = changed(ROWS, 58, tests=(f"{LSH}_again", *tests_of_row))
+    write(path, written())
+    assert LSH in ROWS.rows[57].tests and rows_that_lose(written(), page(replaced)) == [58]
+    with pytest.raises(SystemExit, match="rows 58 lose entries"):
+        write(path, page(replaced))
+    assert rows_that_lose(written(), page(ROWS, {})) == []
+    assert rows_that_lose(written(), written().replace(" operations", " other operations")) == []
 
 
 def test_a_committed_report_is_the_result_of_its_claim() -> None:
@@ -202,4 +216,3 @@ def test_each_row_has_an_anchor_and_a_full_line() -> None:
     assert [re.match(r'\| <a id="row-(\d+)"></a>\1 \|', line) is not None for line in lines] == [True] * LAST
     cells = [re.split(r" (?<!\\)\| ", line.strip("| ")) for line in lines]
     assert all(len(row) == len(tests.rows_table.HEADINGS) and all(map(str.strip, row)) for row in cells)
-    assert sum(entries_by_row(written()).values()) >= sum(tests.rows_checks.FEWEST.values())

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from kinformer.lab.advise.arena_scores import ArenaScores
+from kinformer.lab.advise.arena_scores import BITS, ArenaScores
 from kinformer.lab.advise.estimates import ROWS, table
 from kinformer.lab.advise.fit import Fit
 from kinformer.lab.advise.recommendation import MOST, TOLERANCE, Recommendation, dominates, groups
@@ -74,8 +74,9 @@ def _of_quality(task: str, fits: Sequence[Fit], tasks: Sequence[ArenaScores]) ->
                 "with models of the arena's small sizes; the order may differ for other data, lengths and sizes."
             )
     reasons: dict[str, list[str]] = {}
+    judged = [each for each in tasks if each.metric == BITS] or tasks  # `recommend` needs a rank on the text
     for fit in fits:
-        scores = [each.members[fit.name] for each in tasks if fit.name in each.members]
+        scores = [each.members[fit.name] for each in judged if fit.name in each.members]
         if all(score.rank is None for score in scores):
             why = scores[0].not_compared if scores else "not measured"
             reasons.setdefault(why or "", []).append(fit.name)

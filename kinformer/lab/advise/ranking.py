@@ -244,7 +244,7 @@ def _recommend_readable(
         refused.update(unreadable)
         fits = [fit for fit in fits if fit.name not in refused]
         if not fits:
-            raise UserError(next(iter(refused.values())))
+            raise UserError(list(unreadable.values())[-1])  # `refused` may begin with a reason that has no data in it
 
 
 def _unreadable(fits: Sequence[Fit], data: Data, settings: Settings) -> dict[str, str]:

@@ -10,6 +10,7 @@ from kinformer.lab.byte_units import size
 MOST = 3  # recommended members
 TOLERANCE = 0.10  # a member is recommended for its costs if its bits per byte exceed the baseline's by at most this
 
+AMONG = "among members that no other dominates"
 COSTS: tuple[tuple[str, Callable[[float], str]], ...] = (  # in the order of `Fit.costs`
     ("the fewest training operations", lambda flops: f"{flops / 1e9:,.3g} GFLOP per row"),
     ("the smallest decoding state", size),
@@ -32,9 +33,9 @@ class Recommendation:
 def dominates(fit: Fit, other: Fit, tasks: Sequence[ArenaScores]) -> bool:
     """Return whether a member is a better choice than another one in every known respect.
 
-    It needs no more operations, state and memory, and in no task is its score worse beyond the seeds. In at least one
-    of these respects it is better. Scores differ beyond the seeds if their intervals do not overlap. A member without a
-    ranked score dominates no other and is not dominated, because its quality is not known.
+    A dominates B under three conditions. A needs at most as many operations, bytes of state and bytes of memory. No
+    score of A is worse. At least one of these is better. Two scores differ if their 95% intervals do not overlap. A
+    member without a ranked score dominates no other and is not dominated, because its quality is not known.
 
     fit, other: the members.
     tasks: the tasks of the arena.
@@ -52,8 +53,9 @@ def dominates(fit: Fit, other: Fit, tasks: Sequence[ArenaScores]) -> bool:
 def recommend(fits: Sequence[Fit], baseline: str, tasks: Sequence[ArenaScores]) -> list[Recommendation]:
     """Return up to three members that no other member dominates, the first one to be tried first.
 
-    With scores of a text, the first member has the best mean. The members with the lowest costs follow, if their bits
-    per byte exceed the baseline's by at most 10%. Members without a ranked score are not recommended then.
+    With scores of a text, the first member has the best mean among members that no other dominates. A member with a
+    better mean may be dominated by a cheaper one whose interval overlaps. The members with the lowest costs follow, if
+    their bits per byte exceed the baseline's by at most 10%. Members without a ranked score are not recommended then.
     Without scores, the baseline comes first, and the members with the lowest costs follow.
 
     fits: the members that fit in memory.
@@ -65,7 +67,7 @@ def recommend(fits: Sequence[Fit], baseline: str, tasks: Sequence[ArenaScores]) 
     text, measured, near = groups(front, baseline, tasks)
     lead, costs = dict[str, str](), dict[str, list[str]]()  # parts of the reasons, by the name of the member
     if text is not None and measured:
-        lead[measured[0].name] = f"It has the best mean {BITS}{_not_told_apart(measured[0], fits, text)}."
+        lead[measured[0].name] = f"It has the best mean {BITS} {AMONG}{_overlapping(measured[0], fits, text)}."
         group, whom = near, f"among members with at most {TOLERANCE:.0%} more {BITS} than {baseline}"
     else:
         lead |= {fit.name: "It is the baseline of comparisons." for fit in front if fit.name == baseline}
@@ -77,7 +79,7 @@ def recommend(fits: Sequence[Fit], baseline: str, tasks: Sequence[ArenaScores]) 
     for fit in near:
         if len(names) < MOST and fit.name not in names:
             names.append(fit.name)
-            lead[fit.name] = f"It has the next best mean {BITS}."
+            lead[fit.name] = f"It has the next best mean {BITS} {AMONG}."
     by_name = {fit.name: fit for fit in fits}
     recommendations = []
     for name in names:
@@ -120,15 +122,15 @@ def _cheapest(fits: Sequence[Fit], reference: Fit | None) -> Iterator[tuple[Fit,
         yield fit, f"{name} ({write(fit.costs[place])}{beside})"
 
 
-def _not_told_apart(best: Fit, fits: Sequence[Fit], text: ArenaScores) -> str:
-    """The members that the seeds do not tell apart from the best one."""
+def _overlapping(best: Fit, fits: Sequence[Fit], text: ArenaScores) -> str:
+    """Return the members whose 95% intervals overlap with that of the best one, as words."""
     ranked = [fit.name for fit in fits if fit.name in text.ranked and fit is not best]
     names = [name for name in ranked if not text.is_better(best.name, name) and not text.is_better(name, best.name)]
-    return f" (the seeds do not tell it apart from {', '.join(sorted(names))})" if names else ""
+    return f" (its 95% interval overlaps with that of {', '.join(sorted(names))})" if names else ""
 
 
 def _scores(name: str, baseline: str, tasks: Sequence[ArenaScores]) -> Iterator[str]:
-    """Yield sentences about the scores of a member, and about the tasks in which it differs beyond the seeds."""
+    """Yield sentences about the scores of a member, and whether its intervals overlap with those of the baseline."""
     if not any(name in task.ranked for task in tasks):
         yield "Its quality is not known."
     for task in tasks:
@@ -140,9 +142,10 @@ def _scores(name: str, baseline: str, tasks: Sequence[ArenaScores]) -> Iterator[
             if task.metric == BITS:
                 yield f"It has {text}."
             continue
-        verdict = "no difference beyond the seeds"
+        verdict = "their 95% intervals overlap"
         if task.is_better(name, baseline) or task.is_better(baseline, name):
-            verdict = f"{'better' if task.is_better(name, baseline) else 'worse'} beyond the seeds"
+            better = "better" if task.is_better(name, baseline) else "worse"
+            verdict = f"{better}, their 95% intervals do not overlap"
         elif task.metric != BITS:
             continue
         yield f"It has {text}, {baseline} {other.text}: {verdict}."

@@ -21,7 +21,7 @@ STEPS, ROWS, RATE, TRIED = 500, 512, 1e-2, 4096
 MINUTES = 1  # of a default run with three seeds
 FREE, FULL = 0.4, 0.6  # fractions of a training: steps are free up to the first and cost the full price from the second
 GRADIENT, LEARNT = 1e-6, 0.95
-SAYS = "on parity a network takes more steps for harder inputs and fewer if steps cost more, and its gradient is exact"
+SAYS = "parity takes more steps for harder inputs and fewer with a larger ponder cost, and the gradient is exact"
 SOURCE = "Graves, 2016, arXiv:1603.08983, sections 2.2 and 3.1"
 
 

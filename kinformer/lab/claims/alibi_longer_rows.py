@@ -49,10 +49,11 @@ def perplexities(name: str, seed: int, steps: int, text: TextData) -> list[float
 def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     """Train byte models on rows of 64 bytes, and compare perplexities on rows of 64 to 512 bytes.
 
-    `bloom` has ALiBi and no other positions, `gpt` has sinusoidal positions; widths, rows and steps are equal. The
-    perplexity is 2 to the power of the validation bits per byte. The claim holds if two conditions are met. With ALiBi
-    the largest perplexity on 128, 256 and 512 bytes is at most 1.05 times the perplexity on 64 bytes. With sinusoidal
-    positions the perplexity on 512 bytes is at least twice the perplexity on 64 bytes.
+    `bloom` has ALiBi and no other positions, and it also normalises its embeddings. `gpt` has sinusoidal positions;
+    widths, rows and steps are equal. The perplexity is 2 to the power of the validation bits per byte. The claim holds
+    if two conditions are met. With ALiBi the largest perplexity on 128, 256 and 512 bytes is at most 1.05 times the
+    perplexity on 64 bytes. With sinusoidal positions the perplexity on 512 bytes is at least twice the perplexity on 64
+    bytes.
 
     In the paper a model of 1.3 billion parameters with ALiBi is trained on rows of 1,024 tokens. On rows of 2,048 it
     has the perplexity of a model with sinusoidal positions that is trained on 2,048.

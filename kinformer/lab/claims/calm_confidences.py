@@ -25,7 +25,7 @@ from kinformer.nn.exits.never_exit import NeverExit
 DELTA, EPSILON, TEXTS, GRID = 0.1, 0.05, 200, 11
 BEST = "softmax response"
 SAYS = "of CALM's three confidences, calibrated to the same risk, the softmax response saves the most time"
-SOURCE = "Schuster et al., 2022, arXiv:2207.07061, section 5; as the posts on the family tell it"
+SOURCE = "Schuster et al., 2022, arXiv:2207.07061, section 5"
 
 
 class Speed(NamedTuple):

@@ -1,4 +1,4 @@
-"""Learn then Test breaks CALM's risk guarantee in at most a share epsilon of calibration sets."""
+"""The mean loss of CALM exceeds delta for at most a share epsilon of calibration sets."""
 
 from collections.abc import Sequence
 from math import sqrt

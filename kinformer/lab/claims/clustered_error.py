@@ -36,7 +36,7 @@ SAYS = (
     "improved clustered attention is never further from dense attention than the plain form, "
     "and more clusters bring both nearer"
 )
-SOURCE = "Vyas et al., 2020, arXiv:2007.04825, section 3.3 (a theorem) and 4.3 (25 clusters approximate BERT)"
+SOURCE = "Vyas et al., 2020, arXiv:2007.04825, section 3.3 (a theorem) and 4.3 (25 clusters approximate RoBERTa)"
 Pair = tuple[Tensor, Tensor]  # queries and keys [B, H, T, K]
 Errors = dict[str, list[Tensor]]  # for each form, one tensor per number of clusters: errors of all attention rows
 

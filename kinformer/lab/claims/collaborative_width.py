@@ -30,7 +30,7 @@ COST = 0.05  # bits that half of the columns may cost, as a fraction of the bits
 LEARNED = 0.5  # error of logits with half of the columns, relative to an untrained layer
 CHOSEN = 0.25  # loss with half of the columns, relative to half of each head's own features
 SAYS = "half of a trained layer's query and key columns can be removed without retraining, and keeping all is exact"
-SOURCE = "Cordonnier et al., 2020, arXiv:2006.16362, abstract and section 4: four times fewer trained, half converted"
+SOURCE = "Cordonnier et al., 2020, arXiv:2006.16362, abstract and section 4"
 
 
 class ConversionLoss(NamedTuple):

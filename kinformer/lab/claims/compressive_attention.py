@@ -30,7 +30,7 @@ FILLED, MEASURED = 1 + SIZES["rate"], 24
 BUCKETS = 6  # of each region, as in the paper
 REGIONS = ("compressed memory", "memory", "segment")
 SAYS = "attention per slot rises from the oldest memories to the compressed memories"
-SOURCE = "Rae et al., 2019, arXiv:1911.05507, section 5.6 and its figure of attention by position"
+SOURCE = "Rae et al., 2019, arXiv:1911.05507, section 5.5 and its figure of attention by position"
 PAPER_SIZES = "enwik8, 20,000 sequences, three regions of 768 places, 24 layers of width 1024"
 
 

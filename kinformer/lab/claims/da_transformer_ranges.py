@@ -228,8 +228,8 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     Equal counts of all letters matter. With random letters between, one of three models counted letters in place of
     learning a local head.
 
-    The paper classifies news and reviews in five data sets. It shows weights of heads that learned local and global
-    attention.
+    The paper classifies texts (AG, Amazon, SST, MIND) and infers relations of sentences (SNLI). It shows weights of
+    heads that learned local and global attention.
 
     seeds: seeds of the trainings.
     steps: number of training steps.

@@ -31,7 +31,7 @@ Q_BATCH, DISCOUNT, FOLLOW, Q_RATE = 256, 0.99, 1 - 0.99, 1e-3  # for conservativ
 # half of the longest episode; an untrained model falls within 10 to 20 steps, so it has no return to lose
 LEVEL = 100.0
 SMALL: dict[str, Any] = {"d": 48, "depth": 2, "heads": 2, "context": 10, "dropout": 0.0}
-SAYS = "a Decision Transformer loses less than 15 percent of its return if all reward arrives at an episode's end"
+SAYS = "a Decision Transformer loses under 15% of its return (at the ceiling) if all reward comes at the end"
 SOURCE = "Chen et al., 2021, arXiv:2106.01345, section 5.6"
 NAMES = ("Decision Transformer", "cloning of the best tenth", "conservative Q-learning")
 
@@ -118,7 +118,9 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
 
     The learners see episodes of good and bad controllers. The requested return of the Decision Transformer is the
     highest return of its training data. The claim holds if it loses at most 0.15 of its return by the delay, and
-    reaches at least 100 of 200 with a reward at each step. The other learners do not affect the verdict.
+    reaches at least 100 of 200 with a reward at each step. The other learners do not affect the verdict. In the
+    committed report the Decision Transformer reaches 200 of 200 in both cases. At this ceiling a small loss cannot
+    show.
 
     seeds: seeds of the episodes and of the trainings.
     steps: number of training steps.

@@ -24,8 +24,8 @@ LEARNERS: dict[str, tuple[Any, dict[str, Any], float | None]] = {
     "cloning of the best tenth": (behaviour_cloning, {"context": LONG, "best": 10}, None),
 }
 SAYS = (
-    "asked for the reward of Key-to-Door, a Decision Transformer succeeds twice as often as the random episodes "
-    "that it learned from"
+    "conditioned on a return of 1, a Decision Transformer reaches the door of Key-to-Door twice as often as the "
+    "episodes that it learned from"
 )
 SOURCE = "Chen et al., 2021, arXiv:2106.01345, section 5.4"
 

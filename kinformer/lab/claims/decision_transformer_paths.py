@@ -22,7 +22,7 @@ NODES, LINKED, WALKS, LONGEST, STEPS, RATE = 20, 0.1, 5000, 10, 600, 3e-3
 MINUTES = 1.2  # of a default run with three seeds
 SMALL: dict[str, Any] = {"d": 48, "depth": 2, "heads": 2, "context": LONGEST, "dropout": 0.0, "best": 100}
 SAYS = "asked for the best return seen, a Decision Transformer that learned from random walks takes shortest paths"
-SOURCE = "Chen et al., 2021, arXiv:2106.01345, section 2 and figure 2"
+SOURCE = "Chen et al., 2021, arXiv:2106.01345, section 1 and figure 2"
 
 
 def graph(rng: numpy.random.Generator) -> numpy.ndarray:

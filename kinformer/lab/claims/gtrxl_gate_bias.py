@@ -17,7 +17,7 @@ SYMBOLS, LAG, LENGTH, ROWS = 4, 8, 24, 16  # each symbol must be repeated LAG po
 WIDTH, DEPTH, SHALLOW, RATE = 32, 6, 2, 1e-3
 STARTS, STEPS, ENOUGH = (0.0, 1.0, 2.0), 300, 0.9
 MINUTES = 1.5  # of a default run with three seeds
-SAYS = "gates with b_g = 1 or 2 learn to repeat a symbol in fewer steps than with b_g = 0"
+SAYS = "gates with b_g = 1 or 2 learn to repeat a symbol in fewer steps than gates with b_g = 0"
 SOURCE = "Parisotto et al., 2019, arXiv:1910.06764, section 3.2: an initial b_g > 0 improves the speed of learning"
 
 

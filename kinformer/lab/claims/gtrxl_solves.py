@@ -1,4 +1,4 @@
-"""GTrXL solves a T-maze in at least as many trainings as TrXL, over learning rates and seeds."""
+"""GTrXL runs solve a T-maze at least as often as TrXL runs, over learning rates and seeds."""
 
 from collections.abc import Sequence
 from statistics import mean
@@ -34,7 +34,8 @@ def claim(
 
     In a T-maze, an agent sees a cue at the start that tells which way to turn at the end of a corridor. The agents are
     trained with PPO. A training is solved if at least 0.95 of the episodes succeed at the end. The claim holds if the
-    share of solved trainings is at least as high for GTrXL as for TrXL. Use five seeds (`--seeds 5`). A training takes
+    share of solved trainings is at least as high for GTrXL as for TrXL. Five seeds (`--seeds 5`) decide better; the
+    committed report has three. A training takes
     about half a minute on one core, and three seeds need 18 trainings. Other `gates` do not affect the verdict; they
     are reported for comparison. bench/README.md has each gate at a corridor of 30.
 

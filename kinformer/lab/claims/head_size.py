@@ -18,7 +18,7 @@ LENGTH, SPREAD, ITERATIONS = 8, 2.0, 1000
 TINY = 1e-300  # lower bound of a weight, if a step of the fit goes too far
 LEFT, TINY_ERROR = 1e-4, 1e-5  # errors of the weights: clearly wrong, and practically exact
 SAYS = "queries and keys of width L - 1 reach any attention weights over L tokens, and width L - 2 does not"
-SOURCE = "Bhojanapalli et al., 2020, arXiv:2002.07028, theorem 1; softmax forgets a shift per row, which is worth one"
+SOURCE = "Bhojanapalli et al., 2020, arXiv:2002.07028, theorem 1; softmax is invariant to a constant per row"
 
 
 class FitError(NamedTuple):

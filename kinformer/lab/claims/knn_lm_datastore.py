@@ -34,9 +34,9 @@ KS = (16, 256)
 IN_DOMAIN, OUT_OF_DOMAIN, MORE = "English of Python's manual", "Python source", "KINFORMER_TEXTS"
 SAYS = (
     "a datastore lowers perplexity, a larger one and more neighbours lower it more, "
-    "and its share is larger out of domain"
+    "and its interpolation weight (lambda) is larger out of domain"
 )
-SOURCE = "Khandelwal et al., 2019, arXiv:1911.00172, tables 1, 3 and 4 and figures 3 and 4"
+SOURCE = "Khandelwal et al., 2019, arXiv:1911.00172, tables 1, 3 and 4 and figures 2, 4 and 5"
 
 
 class DatastoreSweep(NamedTuple):

@@ -1,4 +1,4 @@
-"""Trained attention has low rank, and Linformer predicts as well as BERT at a linear cost."""
+"""Trained attention has low rank, Linformer predicts as well as BERT, and a fixed k costs linear work."""
 
 import math
 from collections.abc import Sequence
@@ -36,8 +36,8 @@ TASK, ROOM, LEARNED, ROWS, JUDGED = Sorting(length=24, symbols=12), 64, 800, 16,
 LONG = (512, 1024, 2048)  # tokens of the rows for counting products
 ON_PAR, FLAT = 0.95, 0.02  # accuracy relative to bert; exponent of products per token, which is 1 for pairs of tokens
 SAYS = (
-    "trained attention has low rank, and a Linformer with k = length / 4 predicts as well as BERT at a cost per token "
-    "that does not grow with the row"
+    "trained attention has low rank, a Linformer with k = length / 4 predicts as well as BERT, and with a fixed k = 64 "
+    "its cost per token does not grow with the row"
 )
 SOURCE = "Wang et al., 2020, arXiv:2006.04768, abstract, section 3 and figure 1"
 
@@ -137,7 +137,9 @@ def claim(seeds: Sequence[int], steps: int = STEPS, learned: int = LEARNED, leng
     frequencies. At least 90% of the energy (sum of squares) of attention over 256 tokens lies in at most 1/4 of the
     singular values. A Linformer that compresses keys and values to k = length / 4 vectors has at least 0.95 of BERT's
     accuracy at sorting. With a fixed k = 64, its additions and multiplications per token grow with an exponent of 0 in
-    the length, within 0.02.
+    the length, within 0.02. The two sizes of k exclude each other: accuracy is measured at k = length / 4 only, and
+    cost at the fixed k only. In the committed report the number of singular values needed grows with the length with an
+    exponent of 0.81, which speaks for a k that grows. The four ways to share matrices are not compared.
 
     The spectrum is measured on unseen rows of the training length, half of it and twice it. The encoder has pre-norm
     and rotary positions. In so few steps a post-norm encoder with learned positions only learns the byte frequencies,

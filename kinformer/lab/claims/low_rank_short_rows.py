@@ -28,8 +28,7 @@ SIZES: dict[str, Any] = {
 }
 SAYS = "on short rows and few examples, queries and keys of width 8 classify better than ones of width 64"
 SOURCE = (
-    "Lin et al., 2021, arXiv:2106.04554, section 4.4.1 (low-rank parameterization); Guo et al., 2019, "
-    "doi:10.1109/TASLP.2019.2944078"
+    "Lin et al., 2021, arXiv:2106.04554 (low-rank parameterization); Guo et al., 2019, doi:10.1109/TASLP.2019.2944078"
 )
 SCALE = (
     "The survey argues that a width above the length of short inputs over-fits, and gives no number. Guo et al. use "

@@ -21,7 +21,7 @@ from kinformer.lab.plot import Plot, PlotLine, by_category, seed_mean
 STEPS, FINE_TUNING, MINUTES = 150, 200, 1
 MOST = 0.5  # least share of the gain that counts as most of it
 SAYS = "the loss on distant repeats falls with the size of the memory, and fine-tuning a trained model gains most of it"
-SOURCE = "Wu et al., 2022, arXiv:2203.08913, sections 4.2 and 4.4"
+SOURCE = "Wu et al., 2022, arXiv:2203.08913, sections 4.2 and 4.5"
 TUNED = "fine-tuned"
 PAPER_SIZES = (
     "12 layers of width 1024, contexts of 512 to 2,048 tokens, memories up to 262,144 tokens, 500,000 steps; "

@@ -21,7 +21,8 @@ SMALL, DRAWS, MORE = 150, 1000, 100_000
 # at smaller angles rare draws decide the error, and MORE draws are too few to meet them
 RESOLVED = slice(ANGLES.index(90), ANGLES.index(SMALL) + 1)
 SAYS = (
-    "positive features estimate exp(q.k) better than sines and cosines if it is small, and orthogonal ones better still"
+    "positive features estimate exp(q.k) better than sines and cosines where exp(q.k) is small, and orthogonal ones "
+    "better still"
 )
 SOURCE = "Choromanski et al., 2020, arXiv:2009.14794, lemmas 1 and 2 and theorem 2"
 

@@ -68,8 +68,9 @@ def claim(seeds: Sequence[int], length: int = LENGTH, steps: int = STEPS) -> Cla
     """Compare how often models with pooled keys and models with only a window find a needle.
 
     The needle is a digit at the beginning of a row, and the model must give it at the end. The claim holds if the share
-    of correct digits is at least 0.95 with pooled keys, and at most 0.2 with only the window; guessing gives 0.1. A
-    model whose pooled keys end before the needle is trained with one seed and does not affect the verdict.
+    of correct digits is at least 0.95 with pooled keys, and at most 0.2 with only the window; guessing gives 0.1. The
+    model with only the window is `longformer`. A model whose pooled keys end before the needle is trained with one seed
+    and does not affect the verdict.
 
     seeds: seeds of the trainings.
     length: symbols per row.

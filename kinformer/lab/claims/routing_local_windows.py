@@ -24,7 +24,7 @@ MINUTES = 2.1  # of a default run with three seeds
 TRAINING = TrainingSizes(length=512, rows=1, rate=3e-3, valid=16384)
 SIZES: dict[str, Any] = {"d": 64, "depth": 2, "heads": 2, "routed": 0, "position": "rotary"}
 SAYS = "a decoder with only local heads needs fewer bits per byte with each wider window"
-SOURCE = "Roy et al., 2020, arXiv:2003.05997, sections 5 and 6: local attention is a strong baseline, wider is better"
+SOURCE = "Roy et al., 2020, arXiv:2003.05997: local attention is a strong baseline, wider is better"
 SCALE = (
     "Local Transformers of 10 to 24 layers on enwik8, WikiText-103, ImageNet 64 and PG-19, with windows of 256 to "
     "8,192 tokens, trained for days"

@@ -23,7 +23,10 @@ MODELS: dict[str, dict[str, Any]] = {
     "mean of elements": {**ALONE, "pooling": "mean"},
     "largest of elements": {**ALONE, "pooling": "max"},
 }
-SAYS = "a Set Transformer predicts the largest number of a set better than a mean over its elements, in any order"
+SAYS = (
+    "a Set Transformer predicts the largest number of a set better than a mean, and its prediction does not depend on "
+    "the order"
+)
 SOURCE = "Lee et al., 2018, arXiv:1810.00825, sections 2 and 5.1"
 
 

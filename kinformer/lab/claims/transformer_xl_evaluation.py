@@ -28,7 +28,7 @@ COMPARED: dict[str, Any] = {"d": 64, "depth": 4, "heads": 4, "segment": 16, "mem
 STEPS, ROWS, RATE, TOKENS = 30, 8, 3e-3, 160  # training of the compared model, and tokens of its test rows
 LINEAR, LEAST, EQUAL = 0.25, 0.4, 1e-5
 SAYS = "evaluation with a memory is faster than a window for each token, by a factor that grows with the window"
-SOURCE = "Dai et al., 2019, arXiv:1901.02860, sections 3.2 and 4.6, table 9 (363 to 1,874 times as fast)"
+SOURCE = "Dai et al., 2019, arXiv:1901.02860, sections 3.2 and 4.5, table 9 (363 to 1,874 times as fast)"
 Call = Callable[[], object]
 
 

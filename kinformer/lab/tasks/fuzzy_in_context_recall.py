@@ -17,6 +17,9 @@ class FuzzyInContextRecall(Task):
     Digits after a key that occurs again are the answers. Choose it to see whether a model groups neighbouring symbols:
     `b` and `ab` are different keys. A key ends where its digits begin. Guessing scores 1 / digits, by default 0.125.
 
+    A model that ignores keys and answers with a random one of the different values so far in the row writes 0.28 of the
+    symbols right. With 2 keys, 4 times and a `longest` of 2, as in the arena, it writes 0.58 right.
+
     keys: number of different keys in a row.
     times: number of times that each key occurs, in random order; at least 2.
     longest: maximum number of symbols of a key and of a value. The lengths are 1, 2, ..., `longest`, 1, 2, ... in
@@ -28,8 +31,9 @@ class FuzzyInContextRecall(Task):
     Source: Poli et al., 2024, arXiv:2403.17844, fuzzy in-context recall of MAD (128 tokens, up to 3 for each key and
     value).
 
-    Differences: the published rows draw keys and lengths at random, so the number of answers varies. They are tested
-    with keys of the maximum length only.
+    Differences: the published rows draw keys and lengths at random, so the number of answers varies, and they are
+    padded on the left. Published models are trained on all tokens, and the models here only on the answers. Published
+    models are tested with keys of the maximum length only.
     """
 
     keys: int = 6

@@ -1,7 +1,7 @@
 """Memorization: a dictionary that is the same in all rows is learned into the weights."""
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cached_property
 from math import ceil
 
 import numpy
@@ -16,9 +16,9 @@ class Memorization(Task):
     """Keys of a fixed dictionary, each with a mark that asks for its digit: `k?3b?7x?1`.
 
     The dictionary is the same in all rows and all splits, and no row lists it. Choose it to measure how many facts the
-    weights of a model hold. Recall needs no weights for facts, but looks at the row. Keys of a row differ, so no answer
-    stands earlier in the row. Each digit belongs to equally many keys, or one more. Guessing scores 1 / values if they
-    divide the entries, by default 0.125.
+    weights of a model hold. In `recall`, the facts are in the row; here they must be in the weights. Keys of a row
+    differ, so no answer stands earlier in the row. Each digit belongs to equally many keys, or one more. Guessing
+    scores 1 / values if `values` divides `entries`, by default 0.125.
 
     entries: number of keys in the dictionary, up to 52 ** key_length.
     key_length: number of letters of a key, up to 3.
@@ -55,18 +55,16 @@ class Memorization(Task):
         return ceil(self.entries / self.values) / self.entries
 
     def row(self, rng: Generator) -> TaskRow:
-        facts = _draw_facts(self.entries, self.key_length, self.values, self.dictionary)
         queried = rng.choice(self.entries, self.queries, replace=False)
-        return TaskRow([(facts[n][0] + b"?", facts[n][1]) for n in queried])
+        return TaskRow([(self._facts[n][0] + b"?", self._facts[n][1]) for n in queried])
 
-
-@cache
-def _draw_facts(entries: int, key_length: int, values: int, dictionary: int) -> list[tuple[bytes, bytes]]:
-    """Return the keys of a dictionary with their digits; it is drawn once, not for each row."""
-    fixed = numpy.random.default_rng(dictionary)
-    keys = fixed.choice(len(LETTERS) ** key_length, entries, replace=False)
-    digits = fixed.permutation(numpy.arange(entries) % values)
-    return [(_spell(int(key), key_length), DIGITS[n : n + 1]) for key, n in zip(keys, digits, strict=True)]
+    @cached_property
+    def _facts(self) -> list[tuple[bytes, bytes]]:
+        """The keys of the dictionary with their digits, drawn once for the task and not for each row."""
+        fixed = numpy.random.default_rng(self.dictionary)
+        keys = fixed.choice(len(LETTERS) ** self.key_length, self.entries, replace=False)
+        digits = fixed.permutation(numpy.arange(self.entries) % self.values)
+        return [(_spell(int(key), self.key_length), DIGITS[n : n + 1]) for key, n in zip(keys, digits, strict=True)]
 
 
 def _spell(key: int, length: int) -> bytes:

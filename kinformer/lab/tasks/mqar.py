@@ -25,11 +25,12 @@ class Mqar(Task):
     `queries` than pairs lower these numbers.
 
     After the pairs, the row has (length - 2 * pairs) / 2 places for a query and its answer. The place g = 1, 2, ... is
-    chosen with a probability proportional to g ** (power - 1), without replacement. So most queries come soon.
+    chosen with a probability proportional to g ** (power - 1), without replacement. So most queries come soon after the
+    pairs.
 
     pairs: number of pairs of a key and a value, up to `keys`.
     queries: number of queried keys; None for all.
-    length: number of symbols of a row, at least 2 * (pairs + queries). Dots after the last answer are left out.
+    length: largest number of symbols of a row, at least 2 * (pairs + queries). Dots after the last answer are left out.
     keys: number of different keys, up to 64.
     values: number of different values, up to 29.
     power: exponent of the power law, from 0 to 1; with 1, all places are equally likely.
@@ -39,9 +40,10 @@ class Mqar(Task):
     2024, arXiv:2402.18668, for states of different sizes.
 
     Differences: the published rows draw 4 to 64 pairs from 8,192 tokens, half of them keys, and the values of a row
-    differ. Here a symbol is a printable byte, and values may repeat. In the published rows the answer is a label at the
-    key, which no model reads. Here the answer follows its key. The published code can replace the dots by random
-    tokens, which could form false pairs in an alphabet of this size.
+    differ. Here a symbol is a printable byte, and values may repeat. In the published rows the answer is the training
+    label at the key's position; it is not an input. Here the answer follows its key. The published code can replace the
+    dots by random tokens, which could form false pairs in an alphabet of this size. It also gives the first drawn place
+    to the first pair, so pairs listed first tend to be queried first. Here the order of the queries is independent.
     """
 
     pairs: int = 8

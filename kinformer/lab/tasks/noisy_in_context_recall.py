@@ -19,10 +19,15 @@ class NoisyInContextRecall(InContextRecall):
     Digits of repeated letters are the answers, as in `in_context_recall`. Choose it to see whether a model ignores
     symbols that never matter. The noise has 16 symbols of its own. Guessing scores 1 / values, by default 0.125.
 
+    A model that ignores keys and answers with a random one of the different values so far in the row scores 0.23. With
+    8 pairs and 2 keys, as in the arena, it scores 0.62.
+
     pairs: number of pairs in a row, more than `keys`.
-    keys: number of different letters, up to 52. Each letter occurs once, and further pairs draw letters at random.
+    keys: number of different letters, up to 52. Each letter occurs at least once; the remaining pairs draw
+        letters at random.
     values: number of different digits, up to 10.
-    noise: share of noise in the row, from 0 to below 1.
+    noise: share of noise in the row, from 0 to below 1. It is rounded to whole pairs; a share above 0 that gives no
+        pair of noise is refused.
 
     Errors: ValueError if a size is out of range.
     Source: Poli et al., 2024, arXiv:2403.17844, noisy in-context recall of MAD (a share of 0.2 to 0.8).
@@ -35,6 +40,11 @@ class NoisyInContextRecall(InContextRecall):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_probability("noise", self.noise)
+        if self.noise and not self._noise_pairs:
+            raise ValueError(
+                f"noise={self.noise}: give a number above {1 / (2 * self.pairs + 1):.2g}, or 0 for no noise; it gives "
+                f"no pair of noise among {self.pairs} pairs"
+            )
 
     @property
     def _noise_pairs(self) -> int:

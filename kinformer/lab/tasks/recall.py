@@ -6,6 +6,7 @@ from numpy.random import Generator
 
 from kinformer.core.checks import check_whole_between
 from kinformer.core.task import DIGITS, LETTERS, Task, TaskRow, draw_symbols
+from kinformer.lab.tasks.support.key_value_rows import ask_listed
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,7 @@ class Recall(Task):
         keys, values = (draw_symbols(LETTERS, self.pairs, rng, replace=False), draw_symbols(DIGITS, self.pairs, rng))
         listed = b"".join(bytes(pair) for pair in zip(keys, values, strict=True)) + b"|"
         queried = rng.permutation(self.pairs)[: self.queries]
-        pieces = [(keys[n : n + 1], values[n : n + 1]) for n in queried]
-        return TaskRow([(listed + pieces[0][0], pieces[0][1]), *pieces[1:]])
+        return ask_listed(listed, ((keys[n : n + 1], values[n : n + 1]) for n in queried))
 
 
 EXAMPLES = (Recall, lambda: Recall(4, 1), lambda: Recall(30, queries=3))

@@ -25,8 +25,8 @@ class SelectiveCopying(Words):
     Source: Gu and Dao, 2023, arXiv:2312.00752, section 4.1.1, after Jing et al., 2017, arXiv:1706.02761; also Poli et
     al., 2024, arXiv:2403.17844, selective copying of MAD (16 of 256 tokens).
 
-    Differences: the published models read dots while they answer, and the models here their earlier answers. In MAD the
-    last letter stands directly before the bar.
+    Differences: published models get dots as input while they answer. Models here get their own earlier answers. In MAD
+    the last letter stands directly before the bar.
     """
 
     dots: int = 12

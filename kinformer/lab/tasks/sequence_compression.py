@@ -6,7 +6,7 @@ from numpy.random import Generator
 
 from kinformer.core.checks import check_whole_between
 from kinformer.core.task import Task, TaskRow, draw_symbols
-from kinformer.lab.tasks.support.key_value_rows import KEYS, VALUES
+from kinformer.lab.tasks.support.key_value_rows import KEYS, VALUES, ask_listed
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,8 @@ class SequenceCompression(Task):
     symbols: number of different symbols, up to 29.
 
     Errors: ValueError if a size is out of range.
-    Source: Poli et al., 2024, arXiv:2403.17844, compression of MAD (32 tokens of 16 symbols).
+    Source: Poli et al., 2024, arXiv:2403.17844, compression of MAD (31 random tokens of 15
+    symbols, and a compression token of its own symbol).
 
     Differences: in MAD, an encoder compresses the row into the vector of its last token, and an MLP decodes each
     position from that vector and the position. Models here only read and write symbols. So the name of a position asks
@@ -46,8 +47,8 @@ class SequenceCompression(Task):
 
     def row(self, rng: Generator) -> TaskRow:
         sequence = draw_symbols(VALUES[: self.symbols], self.length, rng)
-        pieces = [(KEYS[n : n + 1], sequence[n : n + 1]) for n in rng.permutation(self.length)]
-        return TaskRow([(sequence + b"|" + pieces[0][0], pieces[0][1]), *pieces[1:]])
+        queries = ((KEYS[n : n + 1], sequence[n : n + 1]) for n in rng.permutation(self.length))
+        return ask_listed(sequence + b"|", queries)
 
 
 EXAMPLES = (SequenceCompression, lambda: SequenceCompression(5, 20))

@@ -2,15 +2,21 @@
 
 import random
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kinformer.lab.advise.arena_scores import BITS, ArenaScore, ArenaScores
+from kinformer.lab.advise.caveats import caveats
 from kinformer.lab.advise.estimates import TrainingEstimate
 from kinformer.lab.advise.fit import Fit
+from kinformer.lab.advise.ranking import _recommend_readable
 from kinformer.lab.advise.recommendation import MOST, dominates, recommend
+from kinformer.lab.data.resolve import resolve
+from kinformer.lab.errors import UserError
 from kinformer.lab.member_choice import parse_member
+from kinformer.lab.train.settings import Settings
 
 ESTIMATE = TrainingEstimate(parse_member("gpt", ()), 1, 1, 1.0, 1.0, 1.0, True)
 Ends = dict[str, tuple[float, float]]
@@ -90,6 +96,41 @@ def test_a_difference_within_the_seeds_is_no_difference() -> None:
     same = fit("same", 1, 1, 1)
     assert not dominates(cheap, same, [task("novel", {"cheap": (2.0, 2.2), "same": (2.1, 2.3)})])
     assert dominates(cheap, same, [task("novel", {"cheap": (2.0, 2.2), "same": (2.3, 2.4)})])
+
+
+def test_the_best_mean_is_that_of_members_that_no_other_dominates() -> None:
+    fits = [fit("gpt", 2, 2, 2), fit("dear", 2, 2, 2), fit("cheap", 1, 1, 1)]
+    text = task("novel", {"gpt": (2.6, 2.8), "dear": (2.4, 2.6), "cheap": (2.45, 2.65)})
+    chosen = recommend(fits, "gpt", [text])
+    assert names(chosen) == ["cheap"] and dominates(fits[2], fits[1], [text])  # although dear has the best mean
+    assert chosen[0].reason.startswith(
+        "It has the best mean bits per byte among members that no other dominates (its 95% interval overlaps with that "
+        "of dear, gpt)."
+    )
+
+
+def test_a_member_that_is_ranked_on_another_task_than_the_text_has_a_reason() -> None:
+    fits = [fit("gpt", 2, 2, 2), fit("cheap", 1, 1, 1), fit("recalls", 1, 1, 1), fit("absent", 1, 1, 1)]
+    text = task("novel", {"gpt": (2.6, 2.8), "cheap": (2.4, 2.6)}, single=("cheap",))
+    recall = task("recall", {"gpt": (0.8, 0.9), "cheap": (0.8, 0.9), "recalls": (0.8, 0.9)}, "accuracy")
+    chosen = recommend(fits, "gpt", [text, recall])
+    notes = list(caveats("lm", chosen, fits, [text, recall], 64, "gpt"))
+    assert names(chosen) == ["gpt"]
+    assert "Quality: not compared, and therefore not recommended: cheap (3 seeds only)." in notes
+    assert "Quality: not compared, and therefore not recommended: recalls, absent (not measured)." in notes
+
+
+def test_data_that_no_member_reads_are_refused_with_a_reason_about_the_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "text.txt").write_bytes(b"the cat sat on the mat. " * 40)
+    data = resolve(f"text={tmp_path}/text.txt").read()
+    monkeypatch.setattr(
+        "kinformer.lab.advise.ranking._unreadable", lambda fits, *_: {each.name: "too long rows" for each in fits}
+    )
+    refused = {"lstm": "lstm was not measured"}
+    with pytest.raises(UserError, match="too long rows"):
+        _recommend_readable([fit("gpt", 1, 1, 1)], "gpt", [], data, Settings(), refused)
 
 
 def test_a_member_without_a_ranked_score_dominates_none_and_is_not_dominated() -> None:

@@ -14,13 +14,17 @@ from bench.fair_loop import (
     VARIANTS,
     PeerLM,
     Score,
+    arena_scores,
     best_rate,
     copy_into_decoder,
     copy_into_gpt2,
     decoder,
     gpt2,
+    measure,
+    near_one,
     our_gpt,
     planned,
+    refuse_scores,
     show,
     standings,
 )
@@ -103,12 +107,47 @@ def test_a_rate_is_chosen_by_validation_data_and_a_variant_has_the_rate_of_gpt()
     assert list(planned(scores, variant)) == [(RATES[2], seed) for seed in (1, 2, 3)]
 
 
+def test_a_variant_is_refused_until_gpt_has_been_trained_at_all_rates() -> None:
+    variant = next(iter(VARIANTS))
+    for scores in ([], scores_of(GPT2, (), RATES[2]), scores_of(OURS, (), RATES[2])[:2]):
+        with pytest.raises(SystemExit, match=f"which is not known yet: measure {OURS} first"):
+            list(planned(scores, variant))
+
+
+def test_gpt_is_trained_before_its_variants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "novel.txt").write_text("It was the best of times, it was the worst of times. " * 40)
+    data, trained = read_data(TASK, tmp_path / "novel.txt"), list[str]()
+
+    def run(contender: str, rate: float, seed: int, *_: Any) -> Score:
+        trained.append(contender)
+        return Score(contender, rate, seed, rate, rate)
+
+    monkeypatch.setattr("bench.fair_loop.run", run)
+    variant = next(iter(VARIANTS))
+    measure([variant, OURS], data, TASK, tmp_path / "scores.json")
+    assert list(dict.fromkeys(trained)) == [OURS, variant]
+    with pytest.raises(SystemExit, match=r"scores\.json has scores already: leave out --arena"):
+        refuse_scores(tmp_path / "scores.json", data, TASK)
+    refuse_scores(tmp_path / "new.json", data, TASK)
+    with pytest.raises(SystemExit, match="has no results of the task 'novel'"):
+        arena_scores(tmp_path / "empty", data, TASK)
+
+
+def test_a_ratio_is_equal_or_different_only_if_its_whole_interval_is() -> None:
+    assert near_one([1.011, 1.010, 1.009]) == "yes"
+    assert near_one([1.040, 1.041, 1.042]) == near_one([0.95, 0.951, 0.952]) == "no"
+    assert near_one([1.000, 1.010, 1.029]) == near_one([1.010, 1.030, 1.050]) == "open"
+    assert near_one([1.0]) == "open"
+
+
 def test_the_table_calls_contenders_equal_within_two_percent_of_gpt(capsys: pytest.CaptureFixture[str]) -> None:
-    scores = scores_of(OURS, (2.0, 2.0, 2.0)) + scores_of(GPT2, (2.03, 2.04, 2.03), RATES[2])
+    scores = scores_of(OURS, (2.0, 2.0, 2.0)) + scores_of(GPT2, (2.03, 2.034, 2.03), RATES[2])
     scores += [score for score in scores_of(DECODER, (2.1, 2.1, 2.1)) if score.seed != 3]  # not complete
     assert [(row.contender, row.rate) for row in standings(scores, ROWS)] == [(OURS, RATES[1]), (GPT2, RATES[2])]
     show(scores, ROWS)
     rows = [line.split("|") for line in capsys.readouterr().out.splitlines() if line.startswith(f"| {GPT2}")]
-    assert [row[-2].strip() for row in rows] == ["yes"] and "1.017 [" in rows[0][-3]
-    show(scores_of(OURS, (2.0, 2.0, 2.0)) + scores_of(GPT2, (2.05, 2.06, 2.05)), ROWS)
+    assert [row[-2].strip() for row in rows] == ["yes"] and "1.016 [" in rows[0][-3]
+    show(scores_of(OURS, (2.0, 2.0, 2.0)) + scores_of(GPT2, (2.05, 2.055, 2.05)), ROWS)
     assert "| no |" in capsys.readouterr().out
+    show(scores_of(OURS, (2.0, 2.0, 2.0)) + scores_of(GPT2, (2.03, 2.06, 2.03)), ROWS)
+    assert "| open |" in capsys.readouterr().out

@@ -9,6 +9,7 @@ import pytest
 
 from kinformer.core.discover import examples, modules
 from kinformer.core.task import Task
+from kinformer.lab.tasks.mqar import Mqar
 
 ROWS, GUESSED = 100, 1500
 VARYING = ("listops", "mqar")  # rows of several lengths
@@ -198,6 +199,35 @@ def test_guessing_scores_what_is_said(name: str, task: Task) -> None:
         assert float(re.findall(r"0\.\d+", documented[1])[-1]) == pytest.approx(task.chance_accuracy, abs=0.01)
 
 
+@pytest.mark.parametrize("name", ["in_context_recall", "noisy_in_context_recall", "fuzzy_in_context_recall"])
+def test_a_random_value_of_the_row_scores_what_is_said(name: str) -> None:
+    kind = type(next(param.values[1] for param in TASKS if param.values[0] == name))
+    documented = re.findall(r"0\.\d+", str(kind.__doc__).partition("ignores keys")[2].partition("\n\n")[0])
+    arena = {"keys": 2, "times": 4, "longest": 2} if name.startswith("fuzzy") else {"pairs": 8, "keys": 2}
+    assert len(documented) == 2
+    for task, score in zip((kind(), kind(**arena)), documented, strict=True):
+        rng, hits, symbols = numpy.random.default_rng(3), 0, 0
+        for _ in range(1000):
+            before = b""
+            for question, answer in task.row(rng).pieces:
+                before += question
+                value = rng.choice(sorted(set(re.findall(rb"\d+", before))))
+                hits += sum(guess == symbol for guess, symbol in zip(value, answer, strict=False))
+                symbols += len(answer)
+                before += answer
+        assert hits / symbols == pytest.approx(float(score), abs=0.02)
+
+
+def test_a_key_of_mqar_is_queried_at_most_once_also_with_fewer_queries_than_pairs() -> None:
+    rng, counts = numpy.random.default_rng(4), set[int]()
+    for _ in range(200):
+        pieces = Mqar(6, 4, length=40, keys=8).row(rng).pieces
+        queried = [question[-1:] for question, _ in pieces]
+        counts.add(len(set(queried)))
+        assert len(queried) == 4
+    assert counts == {4}
+
+
 @pytest.mark.parametrize(("name", "task"), TASKS)
 def test_rows_follow_the_seed(name: str, task: Task) -> None:
     def draw(seed: int) -> list[bytes]:
@@ -252,26 +282,47 @@ def test_lists_are_nested_as_published() -> None:
         ("addition", {"digits": 19}),
         ("sorting", {"symbols": 1}),
         ("mqar", {"pairs": 65}),
+        ("mqar", {"keys": 65}),
+        ("mqar", {"keys": 0}),
+        ("mqar", {"queries": 0}),
+        ("mqar", {"power": 1.5}),
         ("mqar", {"pairs": 8, "length": 31}),
         ("mqar", {"pairs": 4, "queries": 5}),
         ("mqar", {"values": 30}),
         ("mqar", {"power": -0.5}),
         ("in_context_recall", {"pairs": 8, "keys": 8}),
+        ("in_context_recall", {"pairs": 99, "keys": 53}),
+        ("in_context_recall", {"values": 1}),
+        ("in_context_recall", {"values": 11}),
         ("noisy_in_context_recall", {"noise": 1.0}),
+        ("noisy_in_context_recall", {"noise": 0.01}),
         ("noisy_in_context_recall", {"values": 11}),
         ("fuzzy_in_context_recall", {"times": 1}),
         ("fuzzy_in_context_recall", {"longest": 9}),
+        ("fuzzy_in_context_recall", {"keys": 25}),
+        ("fuzzy_in_context_recall", {"keys": 0}),
+        ("fuzzy_in_context_recall", {"letters": 53}),
+        ("fuzzy_in_context_recall", {"digits": 11}),
+        ("fuzzy_in_context_recall", {"digits": 1}),
         ("selective_copying", {"dots": -1}),
         ("sequence_compression", {"length": 65}),
+        ("sequence_compression", {"symbols": 1}),
+        ("sequence_compression", {"symbols": 30}),
         ("memorization", {"queries": 33}),
         ("memorization", {"queries": 1}),
         ("memorization", {"entries": 53}),
+        ("memorization", {"key_length": 0}),
+        ("memorization", {"key_length": 4}),
+        ("memorization", {"values": 1}),
+        ("memorization", {"values": 11}),
+        ("memorization", {"dictionary": -1}),
         ("listops", {"arguments": 1}),
         ("listops", {"shortest": 30, "longest": 20}),
     ],
 )
 def test_sizes_without_a_meaning_are_refused(name: str, sizes: dict[str, float]) -> None:
     kind = type(next(param.values[1] for param in TASKS if param.values[0] == name))
-    with pytest.raises(ValueError, match=r"^[a-z]+=\S+: give a") as caught:
+    with pytest.raises(ValueError, match=r"^[a-z_]+=\S+: give a") as caught:
         kind(**sizes)
+    assert str(caught.value).partition("=")[0] in sizes
     assert "\n" not in str(caught.value)

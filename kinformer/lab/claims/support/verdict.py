@@ -8,6 +8,16 @@ from typing import Literal, NamedTuple
 from kinformer.lab.plot import Plot
 
 Verdict = Literal["holds", "does not hold", "not resolved"]
+MEANINGS: dict[Verdict, str] = {  # of the verdicts of a claim; `kinformer claim --help` says the same
+    "holds": 'every mean over the seeds meets its threshold and differs from "no effect" by more than two standard '
+    "errors",
+    "does not hold": "a mean misses its threshold by more than two standard errors, or all values of a measure are "
+    "equal and show no effect",
+    "not resolved": "neither is the case",
+}
+COVERAGE = (
+    "Two standard errors of three seeds cover the true mean in 82% of cases, so a few of the verdicts are chance."
+)
 
 
 class Measure(NamedTuple):
@@ -17,7 +27,8 @@ class Measure(NamedTuple):
     values: one measured value per seed.
     direction: condition for the mean: "least" if it must be at least the threshold, "most" if at most, "near" if it
         must be close to it.
-    threshold: bound for the mean, which was fixed before the first measurement.
+    threshold: bound for the mean: the paper's number if it gives one, otherwise our own. It was fixed before the
+        reported run.
     no_effect: value that shows no effect. The mean must differ from it by more than two standard errors. None takes the
         threshold as this value.
     within: largest distance from the threshold that counts as "near".
@@ -65,9 +76,9 @@ class Measure(NamedTuple):
     def summary(self) -> str:
         """The mean with twice its standard error, and the threshold."""
         spread = f" ± {2 * self.error:.3g}" if self.error else ""
-        near = f"near {self.threshold:g} (within {self.within:g})"
+        near = f"{self.threshold:g} ± {self.within:g}"
         bound = near if self.direction == "near" else f"at {self.direction} {self.threshold:g}"
-        return f"{self.mean:.5g}{spread}, wanted {bound}"
+        return f"{self.mean:.5g}{spread}, expected {bound}"
 
 
 class Claim(NamedTuple):
