@@ -14,6 +14,7 @@ AdviceTask = Literal["lm", "mask", "classify"]
 
 
 def advise(
+    ctx: typer.Context,
     *,
     task: Annotated[
         AdviceTask,
@@ -71,7 +72,7 @@ def advise(
         from kinformer.cli.support.advice_table import print_advice
         from kinformer.cli.support.device_choice import parse_device
         from kinformer.cli.support.progress_bar import progress
-        from kinformer.cli.support.training import prepare, refuse_kind
+        from kinformer.cli.support.training import prepare, refuse_kind, refuse_length
         from kinformer.lab.advise.ranking import members_for, memory_bytes, rank_members
         from kinformer.lab.data.resolve import resolve
         from kinformer.lab.member_choice import parse_member
@@ -84,6 +85,7 @@ def advise(
         if data is not None:
             with from_user(ValueError), print_warnings():
                 source = resolve(data)
+            refuse_length(ctx, source.kind)
             refuse_kind(parse_member(able[0], ()), source)
             job = prepare(source, 1, None, device=device, batch=batch, length=length, precision=precision)
             dataset, settings = job.data, job.settings

@@ -459,3 +459,18 @@ def test_between_the_lengths_of_the_table_it_is_nearly_what_is_counted(name: str
     assert estimate.peak(batch) == pytest.approx(measured.peak, rel=0.15)
     assert batch * estimate.row_flops == pytest.approx(measured.step_flops, rel=0.05)
     assert estimate.state_bytes == (None if measured.state is None else pytest.approx(measured.state, rel=0.05))
+
+
+def test_commands_for_a_task_have_no_length_and_the_advice_says_what_its_scores_are_of(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kinformer.lab.advise.ranking.arena_tasks", arena_tasks)
+    words = ["advise", "--task", "lm", "--data", "task=recall,pairs=4", "--batch", "4"]
+    assert run([*words, "--length", "64"]) == 2
+    assert "--length has no effect on a task" in capsys.readouterr().err
+    assert run(words) == 0
+    printed, said = capsys.readouterr()
+    lines = printed.strip().splitlines()
+    assert lines and all(line.startswith("kinformer train ") and "--length" not in line for line in lines)
+    assert "members are compared by scores on a novel, not on task=recall" in " ".join(said.split())
+    assert "--length" not in said[said.index("Compare them") :]

@@ -81,4 +81,4 @@ def _of_quality(task: str, fits: Sequence[Fit], tasks: Sequence[ArenaScores]) ->
             why = scores[0].not_compared if scores else "not measured"
             reasons.setdefault(why or "", []).append(fit.name)
     for why, names in reasons.items():
-        yield f"Quality: not compared, and therefore not recommended: {', '.join(names)} ({why})."
+        yield f"Quality: recommended only if no member with a rank fits: {', '.join(names)} ({why})."

@@ -29,6 +29,7 @@ from kinformer.lab.cost.cost import KEPT
 from kinformer.lab.cost.free_memory import free_memory
 from kinformer.lab.cost.resident_memory import before_training
 from kinformer.lab.data.data import Data
+from kinformer.lab.data.text import TextData
 from kinformer.lab.errors import UserError
 from kinformer.lab.member_choice import folder_name
 from kinformer.lab.train.member_fit import check_readable, fit_keywords, longest_row
@@ -183,8 +184,13 @@ def rank_members(
     chosen, fits = _recommend_readable(fits, baseline, tasks, data, settings, refused)
     names = [choice.fit.name for choice in chosen]
     fits.sort(key=lambda fit: names.index(fit.name) if fit.name in names else len(names))
-    commands, comparison = _commands(task, [choice.fit for choice in chosen], spec, settings, device)
+    commands, comparison = _commands(task, [choice.fit for choice in chosen], spec, data, settings, device)
     notes = list(caveats(task, chosen, fits, tasks, length, baseline))
+    if tasks and data is not None and not isinstance(data, TextData):
+        notes.append(
+            f"Data: members are compared by scores on a novel, not on {data.name}. The page docs/arena.md has scores "
+            "on other tasks."
+        )
     notes += _caveats_of_machine(chosen, settings.precision, device)
     return Advice(
         *(task, None if data is None else data.name, length, batch, bytes_there, chosen, commands, comparison),
@@ -268,11 +274,11 @@ def _caveats_of_machine(chosen: Sequence[Recommendation], precision: str, device
 
 
 def _commands(
-    task: str, fits: Sequence[Fit], data: str | None, settings: Settings, device: str | None
+    task: str, fits: Sequence[Fit], spec: str | None, data: Data | None, settings: Settings, device: str | None
 ) -> tuple[list[str], str | None]:
     """Return a command to train each member, and one that compares them; None for a single member."""
-    common = ["--data", PLACEHOLDER[task] if data is None else data]
-    common += ["--batch", str(settings.batch), "--length", str(settings.length)]
+    common = ["--data", PLACEHOLDER[task] if spec is None else spec, "--batch", str(settings.batch)]
+    common += ["--length", str(settings.length)] if data is None or data.sized else []
     common += [] if settings.precision == "float32" else ["--precision", settings.precision]
     common += [*([] if device is None else ["--device", device]), "--minutes", str(MINUTES)]
     choices = [fit.estimate.choice for fit in fits]

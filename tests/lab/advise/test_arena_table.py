@@ -74,7 +74,7 @@ def test_the_table_has_the_scores_and_intervals_of_the_seeds(tmp_path: Path, mon
     assert task.members["performer"].text == "no score" and task.members["reformer"].interval is None
     fits = [fit(name, 1.0, 1.0, 1.0) for name in ("gpt", "performer", "rfa")]
     assert list(_of_quality("lm", fits, (task,)))[1:] == [
-        f"Quality: not compared, and therefore not recommended: {name} ({why})."
+        f"Quality: recommended only if no member with a rank fits: {name} ({why})."
         for name, why in (("performer", reasons["performer"]), ("rfa", "not measured"))
     ]
     monkeypatch.setattr("kinformer.pages.atlas.member_card.arena_tasks", lambda: (task,))

@@ -116,8 +116,8 @@ def test_a_member_that_is_ranked_on_another_task_than_the_text_has_a_reason() ->
     chosen = recommend(fits, "gpt", [text, recall])
     notes = list(caveats("lm", chosen, fits, [text, recall], 64, "gpt"))
     assert names(chosen) == ["gpt"]
-    assert "Quality: not compared, and therefore not recommended: cheap (3 seeds only)." in notes
-    assert "Quality: not compared, and therefore not recommended: recalls, absent (not measured)." in notes
+    assert "Quality: recommended only if no member with a rank fits: cheap (3 seeds only)." in notes
+    assert "Quality: recommended only if no member with a rank fits: recalls, absent (not measured)." in notes
 
 
 def test_data_that_no_member_reads_are_refused_with_a_reason_about_the_data(
