@@ -81,7 +81,7 @@ def generate(
         int | None, typer.Option(help="For pictures with classes: class to draw; default: all in turn.", min=0)
     ] = None,
     layers: Annotated[Path | None, typer.Option(help="With early exits: FILE.png of layers used.")] = None,
-    compiled: Annotated[bool, typer.Option("--compile", help="Compile first: tokens are then faster.")] = False,
+    compiled: Annotated[bool, typer.Option("--compile", help="Compile first; prints if it pays.")] = False,
     knn: Knn = False,
     datastore: Datastore = None,
     device: Device = None,

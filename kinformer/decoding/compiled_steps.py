@@ -42,7 +42,7 @@ class StepTimes(NamedTuple):
 class CompiledSteps:
     """A model whose steps of one token run as one compiled graph; longer chunks of tokens run uncompiled.
 
-    Choose it for long texts: the compilation takes some ten seconds, and then each token is faster. `generate` makes
+    Choose it for long texts where `times` show that it pays: the compilation takes some ten seconds. `generate` makes
     one for `compile=True`; pass your own to keep its graphs for later calls, and to read its `times`. It has `start`
     and `logits` as the model does. The caches have a fixed size, a power of two, so that one graph serves all tokens of
     a row and other rows of similar length. Each step attends to all slots of a cache, and masks the empty ones. The
