@@ -46,7 +46,7 @@ def task_record(results: TaskResults) -> dict[str, Any]:
 def member_record(row: Standing) -> dict[str, Any]:
     """Return the score of a member in a task."""
     mean, seeds = None if row.mean is None else round(row.mean, DIGITS), len(row.scores)
-    score = ArenaScore(row.facts.text, mean, None, row.rank, seeds, row.stopped, row.has_equal_time)
+    score = ArenaScore(row.facts.text, mean, None, row.rank, seeds, row.stopped, row.facts.is_slow)
     interval = None if row.interval is None else [round(end, DIGITS) for end in row.interval]
     return {**asdict(score), "interval": interval}
 

@@ -58,7 +58,7 @@ def advise(
     `kinformer arena` in the package; the notes name members without results. The first member has the best mean bits
     per byte among members that no other dominates. The members with the fewest operations, the smallest decoding state
     and the least memory follow, if their bits per byte are at most 10% above gpt's. Members without a ranked score are
-    not recommended.
+    recommended only if no member with one fits.
 
     No recommended member is dominated. A dominates B under three conditions. A needs at most as many operations, bytes
     of state and bytes of memory. No score of A is worse. At least one of these is better. Two scores differ if their

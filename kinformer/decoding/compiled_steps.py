@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Hashable, Sequence
+from math import inf
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -36,7 +37,7 @@ class StepTimes(NamedTuple):
     def break_even(self) -> float:
         """Number of tokens after which the compilation has paid; infinite if the graph is not faster."""
         saved = self.eager - self.compiled
-        return self.compilation / saved if saved > 0 else float("inf")
+        return self.compilation / saved if saved > 0 else inf
 
 
 class CompiledSteps:
@@ -57,9 +58,8 @@ class CompiledSteps:
     def __init__(self, model: Any):
         self.model = model
         self._steps: dict[Hashable, Step] = {}
-        self._eager: list[float] = []
-        self._compiled: list[float] = []
-        self._compilation = 0.0
+        self._uncompiled = 0  # steps so far without a graph
+        self._times = StepTimes(0.0, inf, inf)
 
     @property
     def reads(self) -> str:
@@ -69,9 +69,7 @@ class CompiledSteps:
     @property
     def times(self) -> StepTimes | None:
         """Times of the steps so far; None before the second step of a graph."""
-        if not self._eager or not self._compiled:
-            return None
-        return StepTimes(self._compilation, min(self._eager), min(self._compiled))
+        return self._times if self._times.compiled < inf else None
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
         try:
@@ -92,9 +90,11 @@ class CompiledSteps:
         if state is None or tokens.shape[1] != 1 or inputs:
             return self.model.logits(tokens, state, ctx, last=last, **inputs)
         began = time.perf_counter()
-        if len(self._eager) < EAGER:
+        times = self._times
+        if self._uncompiled < EAGER:
             out = self.model.logits(tokens, state, ctx, last=last)
-            self._eager.append(time.perf_counter() - began)
+            self._uncompiled += 1
+            self._times = times._replace(eager=min(times.eager, time.perf_counter() - began))
             return out
         flat = FlatState.of(state)
         key = flat.sizes, ctx is None, ctx is None or ctx.decoding is None
@@ -103,9 +103,9 @@ class CompiledSteps:
         y, tensors = self._run(self._steps[key], tokens, ctx, flat.tensors)
         seconds = time.perf_counter() - began
         if is_new:
-            self._compilation += seconds
+            self._times = times._replace(compilation=times.compilation + seconds)
         else:
-            self._compiled.append(seconds)
+            self._times = times._replace(compiled=min(times.compiled, seconds))
         return Out(y, flat.rebuild(tensors))
 
     def _run(
@@ -119,7 +119,7 @@ class CompiledSteps:
         name = display_name(self.model)
         try:
             y, new = step(tensors, *inputs)
-        except RuntimeError as error:  # the errors of the compiler are RuntimeErrors
+        except torch._dynamo.exc.TorchDynamoException as error:
             lines = str(error).strip().splitlines() or [""]
             raise ValueError(
                 f"{name} cannot decode compiled: got {type(error).__name__}: {lines[0]}. Leave compile out"

@@ -105,10 +105,10 @@ def make_method(
     top_p: float | None,
     min_p: float | None,
     repetition_penalty: float | None,
-    beam: int,
-    best: int,
-    length_penalty: float | None,
     prompt_lookup: int | None,
+    beam: int = 1,
+    best: int = 1,
+    length_penalty: float | None = None,
 ) -> DecodingMethod:
     """Return the method that arguments of `generate` describe.
 

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor, nn
 
 from kinformer.core.bias import Bias
-from kinformer.core.checks import check_unused, check_whole_between, check_whole_number
+from kinformer.core.checks import check_flag, check_unused, check_whole_between, check_whole_number
 from kinformer.core.eval_mode import evaluating
 from kinformer.core.keyword_hints import hint_keywords
 from kinformer.core.kv_cache import widen_caches
@@ -171,9 +171,12 @@ def prepare(
     """
     _check(steps, state, recompute)
     _refuse_seeds(seed)
-    if compile:
-        if isinstance(compile, CompiledSteps) and compile.model is not model:
+    if isinstance(compile, CompiledSteps):
+        if compile.model is not model:
             raise ValueError("compile= has the steps of another model; give CompiledSteps(model), or True")
+    else:
+        check_flag("compile", compile)
+    if compile:
         check_unused("compile=True", recompute=(recompute, False), prompt_lookup=(method.prompt_lookup, None))
     if not callable(getattr(model, "start", None)) or not callable(getattr(model, "logits", None)):
         raise TypeError(

@@ -60,9 +60,6 @@ def stream(
         top_p=top_p,
         min_p=min_p,
         repetition_penalty=repetition_penalty,
-        beam=1,
-        best=1,
-        length_penalty=None,
         prompt_lookup=prompt_lookup,
     )
     task = prepare(model, tokens, steps, method, stop, seed, state, source, recompute, compile)

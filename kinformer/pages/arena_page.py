@@ -118,11 +118,11 @@ def _task(results: TaskResults) -> str:
         False: f"{BASELINE} does not reach {aim} with each seed, so this task compares no members.",
     }[passed]
     facts = f"{task.steps:,} steps of {task.batch} rows; {results.data}; reference: {levels}. {words}"
-    tokens = [row for row in rows if not row.has_equal_time]
-    equal_time = [row for row in rows if row.has_equal_time or row.member == BASELINE]
+    tokens = [row for row in rows if not row.facts.is_slow]
+    equal_time = [row for row in rows if row.facts.is_slow or row.member == BASELINE]
     uncompared = "".join(f"<p>{escape(sentence)}</p>\n" for sentence in describe_uncompared_runs(results))
     parts = [f'<h2 id="{escape(task.name)}">{escape(task.name)}</h2>\n<p>{escape(facts)}</p>\n', _table(tokens)]
-    if any(row.has_equal_time for row in equal_time):
+    if any(row.facts.is_slow for row in equal_time):
         parts.append(f"<p>{escape(EQUAL_TIME)}</p>\n")
         parts.append(_table(equal_time))
     parts.append(uncompared)

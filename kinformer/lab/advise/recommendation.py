@@ -56,7 +56,7 @@ def recommend(fits: Sequence[Fit], baseline: str, tasks: Sequence[ArenaScores]) 
     With scores of a text, the first member has the best mean among members that no other dominates. A member with a
     better mean may be dominated by a cheaper one whose interval overlaps. The members with the lowest costs follow, if
     their bits per byte exceed the baseline's by at most 10%. Members without a ranked score are not recommended then.
-    Without scores, the baseline comes first, and the members with the lowest costs follow.
+    Without any such score, the baseline comes first, and the members with the lowest costs follow.
 
     fits: the members that fit in memory.
     baseline: name of the member with which the others are compared.

@@ -34,10 +34,7 @@ class EntrantFacts:
 
     @property
     def is_slow(self) -> bool:
-        """Whether a training step takes over five times as long as gpt's.
-
-        A slow member trains for gpt's time.
-        """
+        """Whether a step takes over five times as long as gpt's; the member then trains for gpt's time."""
         return self.time_ratio > SLOW
 
 

@@ -6,7 +6,7 @@ from statistics import fmean
 
 from kinformer.lab.arena.arena_results import EntrantFacts, TaskResults
 from kinformer.lab.arena.entrant import entrants, find_rate_group
-from kinformer.lab.arena.schedule import SEEDS, best_rate, has_equal_time, select_compared_runs
+from kinformer.lab.arena.schedule import SEEDS, best_rate, select_compared_runs
 from kinformer.lab.compare.interval import Interval, accuracy_interval, interval, is_better
 from kinformer.lab.data.task import MOST
 
@@ -24,7 +24,6 @@ class Standing:
     scores: score on test data for each seed whose run did not stop.
     interval: 95% confidence interval of the mean score; None for a single seed, or if a run stopped.
     rank: 1 + the number of ranked members whose whole interval is better; None for a member that is not ranked.
-    has_equal_time: whether it trained for gpt's time in place of gpt's tokens.
     stopped: number of runs that stopped because the loss was NaN or infinite.
     """
 
@@ -35,7 +34,6 @@ class Standing:
     scores: tuple[float, ...]
     interval: Interval | None
     rank: int | None
-    has_equal_time: bool
     stopped: int
 
     @property
@@ -96,7 +94,6 @@ def _standing(results: TaskResults, member: str) -> Standing | None:
         scores,
         _interval(results, scores) if len(scores) == len(runs) else None,
         None,
-        has_equal_time(results, member),
         len(runs) - len(scores),
     )
 
@@ -107,7 +104,7 @@ def _interval(results: TaskResults, scores: tuple[float, ...]) -> Interval | Non
 
 
 def _is_ranked(row: Standing) -> bool:
-    return len(row.scores) == len(SEEDS) and not row.has_equal_time
+    return len(row.scores) == len(SEEDS) and not row.facts.is_slow
 
 
 def _rank(member: str, ranked: Mapping[str, Interval], sign: int) -> int:

@@ -77,23 +77,14 @@ def best_rate(results: TaskResults, group: str) -> float | None:
     return min(scores, key=lambda rate: results.sign * (scores[rate] or 0.0), default=RATES[0])
 
 
-def has_equal_time(results: TaskResults, member: str) -> bool:
-    """Return whether a member trains for gpt's time, because its step takes over five times as long.
-
-    results: the results of the task, with the facts of the member.
-    member: name of the member.
-    """
-    return results.facts[member].is_slow
-
-
 def count_steps(results: TaskResults, member: str) -> int:
     """Return the training steps of a member: the steps of the task, or as many as take gpt's time.
 
     results: the results of the task, with the facts of the member.
     member: name of the member.
     """
-    steps = results.task.steps
-    return max(round(steps / results.facts[member].time_ratio), 1) if has_equal_time(results, member) else steps
+    steps, facts = results.task.steps, results.facts[member]
+    return max(round(steps / facts.time_ratio), 1) if facts.is_slow else steps
 
 
 def _seeds(member: str) -> tuple[int, ...]:

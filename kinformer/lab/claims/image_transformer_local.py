@@ -1,6 +1,7 @@
 """2D local attention predicts pictures at least as well as 1D local attention, and is causal."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -8,17 +9,23 @@ from jaxtyping import Float
 from torch import Tensor
 
 from kinformer.core.eval_mode import evaluating
-from kinformer.lab.claims.support.byte_models import BitsCurve, describe_values, last_bits
+from kinformer.lab.claims.support.byte_models import (
+    BitsCurve,
+    TrainingSizes,
+    describe_values,
+    last_bits,
+    train_for_bits,
+)
 from kinformer.lab.claims.support.claim_models import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.claims.support.wave_pictures import LEVELS, wave_data, wave_pictures
 from kinformer.lab.data.images import ImageData
 from kinformer.lab.plot import Plot, seed_curves
-from kinformer.lab.train.fit import fit
 from kinformer.members.image_transformer import image_transformer
 from kinformer.models.image import ImageModel
 
-SIDE, STEPS, ROWS, RATE = 8, 400, 16, 2e-3
+SIDE, STEPS = 8, 400
+TRAINING = TrainingSizes(rows=16, rate=2e-3)
 MINUTES = 3.4  # of a default run with three seeds
 SIZES: dict[str, Any] = {"shape": (1, SIDE, SIDE), "d": 64, "depth": 2, "heads": 4, "norm": "pre"}
 Form = Literal["1d", "2d"]
@@ -48,10 +55,7 @@ def train_on_pictures(form: Form, seed: int, steps: int, pictures: ImageData) ->
     steps: number of training steps.
     pictures: data to learn from.
     """
-    with seeded(seed):
-        model = build(form)
-        points = fit(model, pictures, steps=steps, batch=ROWS, lr=RATE, seed=seed, measures=4).points
-    return BitsCurve([point.step for point in points], [point.valid for point in points])
+    return train_for_bits(partial(build, form), seed, steps, pictures, TRAINING)
 
 
 def jacobian(model: ImageModel, seed: int) -> Float[Tensor, "T T"]:
@@ -129,7 +133,8 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     facts = {f"validation bits per dimension, {form}": describe_values(values) for form, values in bits.items()}
     facts["bits of guessing"] = f"{torch.tensor(LEVELS).log2():.0f}, all {LEVELS} levels equally likely"
     facts |= {f"weights, {form}": f"{sum(x.numel() for x in build(form).parameters()):,}" for form in FORMS}
-    facts["training"] = f"{steps} steps of {ROWS} pictures of {SIDE} x {SIDE} pixels, learning rate {RATE:g}"
+    rows = f"{steps} steps of {TRAINING.rows} pictures of {SIDE} x {SIDE} pixels"
+    facts["training"] = f"{rows}, learning rate {TRAINING.rate:g}"
     facts["the paper's scale"] = SCALE
     learning = Plot(
         "local attention to 24 pixels",

@@ -14,7 +14,7 @@ from kinformer.lab.claims.support.byte_models import (
     describe_training,
     describe_values,
     last_bits,
-    train_on_bytes,
+    train_for_bits,
 )
 from kinformer.lab.claims.support.claim_models import seeded
 from kinformer.lab.claims.support.verdict import Claim, Measure
@@ -106,7 +106,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS, lengths: Sequence[int] = LEN
     lengths: bytes of a row for the memory.
     """
     text = read_text("stdlib")
-    curves = {arm: [train_on_bytes(partial(build, arm), seed, steps, text, TRAINING) for seed in seeds] for arm in ARMS}
+    curves = {arm: [train_for_bits(partial(build, arm), seed, steps, text, TRAINING) for seed in seeds] for arm in ARMS}
     bits = last_bits(curves)
     growing, fixed, shrinking, gaps = bits.values()
     pairs = (

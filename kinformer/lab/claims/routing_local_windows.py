@@ -11,7 +11,7 @@ from kinformer.lab.claims.support.byte_models import (
     describe_training,
     describe_values,
     last_bits,
-    train_on_bytes,
+    train_for_bits,
 )
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.data.text import read as read_text
@@ -61,7 +61,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     text = read_text("stdlib")
     curves = {
         f"{window} bytes": [
-            train_on_bytes(partial(local_decoder, window), seed, steps, text, TRAINING) for seed in seeds
+            train_for_bits(partial(local_decoder, window), seed, steps, text, TRAINING) for seed in seeds
         ]
         for window in WINDOWS
     }

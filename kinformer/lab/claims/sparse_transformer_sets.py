@@ -9,15 +9,14 @@ from kinformer.lab.claims.support.byte_models import (
     describe_training,
     describe_values,
     last_bits,
-    train_on_bytes,
+    train_for_bits,
 )
-from kinformer.lab.claims.support.claim_models import patterns, seeded
+from kinformer.lab.claims.support.claim_models import patterns
 from kinformer.lab.claims.support.verdict import Claim, Measure
 from kinformer.lab.claims.support.wave_pictures import wave_data
 from kinformer.lab.data.images import ImageData
 from kinformer.lab.data.text import read as read_text
 from kinformer.lab.plot import by_category
-from kinformer.lab.train.fit import fit
 from kinformer.members.sparse_transformer import sparse_transformer
 from kinformer.models.image import ImageModel
 from kinformer.models.lm import LM
@@ -46,7 +45,7 @@ def build(keywords: Mapping[str, Any], form: str) -> LM | ImageModel:
     keywords: its sets of keys.
     form: "text" or "images".
     """
-    sizes: dict[str, Any] = {"shape": (1, SIDE, SIDE)} if form == "images" else {"length": TRAINING.length}
+    sizes: dict[str, Any] = {"shape": (1, SIDE, SIDE)} if form == "images" else {"length": SIDE * SIDE}
     return sparse_transformer(form=form, **sizes, **SIZES, **keywords)  # type: ignore[arg-type]
 
 
@@ -55,7 +54,7 @@ def pairs(keywords: Mapping[str, Any]) -> int:
 
     keywords: the sets of keys of a `sparse_transformer`.
     """
-    return int(patterns(build(keywords, "text"))[0].matrix(TRAINING.length).sum())
+    return int(patterns(build(keywords, "text"))[0].matrix(SIDE * SIDE).sum())
 
 
 def train_on_pictures(keywords: Mapping[str, Any], seed: int, steps: int, pictures: ImageData) -> BitsCurve:
@@ -66,18 +65,7 @@ def train_on_pictures(keywords: Mapping[str, Any], seed: int, steps: int, pictur
     steps: number of training steps.
     pictures: data to learn from.
     """
-    with seeded(seed):
-        points = fit(
-            build(keywords, "images"),
-            pictures,
-            steps=steps,
-            batch=TRAINING.rows,
-            lr=TRAINING.rate,
-            seed=seed,
-            measures=4,
-            valid_bytes=TRAINING.valid,
-        ).points
-    return BitsCurve([point.step for point in points], [point.valid for point in points])
+    return train_for_bits(lambda: build(keywords, "images"), seed, steps, pictures, TRAINING._replace(length=None))
 
 
 def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
@@ -103,7 +91,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     by_summary = {f"fixed, summary of {count}": {"attention": "fixed", "summary": count} for count in SUMMARIES}
 
     def on_text(keywords: Mapping[str, Any]) -> list[BitsCurve]:
-        return [train_on_bytes(lambda: build(keywords, "text"), seed, steps, text, TRAINING) for seed in seeds]
+        return [train_for_bits(lambda: build(keywords, "text"), seed, steps, text, TRAINING) for seed in seeds]
 
     written = last_bits({name: on_text(keywords) for name, keywords in {**SETS, **by_summary}.items()})
     drawn = last_bits(

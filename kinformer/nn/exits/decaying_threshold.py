@@ -57,7 +57,7 @@ class DecayingThreshold(KeywordHints):
         """Return the threshold after a layer for each step.
 
         steps: index of each token in its output, [B T].
-        max_new_tokens: N, the largest number of tokens of the output; default `length`.
+        max_new_tokens: N, the largest number of tokens of the output, above 0; default `length`.
         layer: number of the layer, from 1.
         """
         return self.decay(threshold_of_layer(self.threshold, layer), steps, max_new_tokens)
@@ -69,7 +69,7 @@ class DecayingThreshold(KeywordHints):
 
         threshold: threshold to decay.
         steps: index of each token in its output.
-        max_new_tokens: N, the largest number of tokens of the output; default `length`.
+        max_new_tokens: N, the largest number of tokens of the output, above 0; default `length`.
         """
         peak = 1.0 if self.form == "paper" else threshold
         length = self.length if max_new_tokens is None else max_new_tokens

@@ -244,7 +244,7 @@ def test_slow_members_may_have_other_steps_on_another_machine(tmp_path: Path) ->
         for name in order[1:]:
             merged.add(read_file(tmp_path / f"{name}.json"))
         row = next(row for row in rank_members(merged) if row.member == "reformer")
-        assert row.steps == (10, 100) and row.has_equal_time and row.rank is None
+        assert row.steps == (10, 100) and row.facts.is_slow and row.rank is None
         assert task_table([row])[0][-1] == "10 to 100"
 
 

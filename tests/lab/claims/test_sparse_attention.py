@@ -72,10 +72,10 @@ def without_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace each training by numbers at which every claim holds, and the sizes by small ones."""
     for module in (routing_local_windows, longformer_windows, sparse_transformer_sets):
         monkeypatch.setattr(module, "read_text", lambda where: None)
-        monkeypatch.setattr(module, "TRAINING", TrainingSizes(LENGTH, 1, 1e-3, 64))
+        monkeypatch.setattr(module, "TRAINING", TrainingSizes(1, 1e-3, LENGTH, 64))
     monkeypatch.setattr(routing_local_windows, "WINDOWS", WINDOWS)
     monkeypatch.setattr(routing_local_windows, "SIZES", {**SMALL, "routed": 0, "position": "rotary"})
-    monkeypatch.setattr(routing_local_windows, "train_on_bytes", by_window)
+    monkeypatch.setattr(routing_local_windows, "train_for_bits", by_window)
     arms = {
         "increasing": {"window": (2, 6)},
         "fixed": {"window": 4},
@@ -84,13 +84,13 @@ def without_training(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     monkeypatch.setattr(longformer_windows, "ARMS", arms)
     monkeypatch.setattr(longformer_windows, "build", lambda arm: longformer_lm(**SMALL, top=None, **arms[arm]))
-    monkeypatch.setattr(longformer_windows, "train_on_bytes", by_growth)
+    monkeypatch.setattr(longformer_windows, "train_for_bits", by_growth)
     monkeypatch.setattr(longformer_windows, "dense_error", error_at_last(longformer_windows.dense_error))
     monkeypatch.setattr(sparse_transformer_sets, "SIDE", 4)
     monkeypatch.setattr(sparse_transformer_sets, "SIZES", {**SMALL, "stride": 4})
     monkeypatch.setattr(sparse_transformer_sets, "EQUAL", 1)
     monkeypatch.setattr(sparse_transformer_sets, "SUMMARIES", (1, 2, 3))
-    monkeypatch.setattr(sparse_transformer_sets, "train_on_bytes", by_sets)
+    monkeypatch.setattr(sparse_transformer_sets, "train_for_bits", by_sets)
     monkeypatch.setattr(sparse_transformer_sets, "train_on_pictures", pictures_of)
     monkeypatch.setattr(image_transformer_local, "SIZES", {**image_transformer_local.SIZES, "d": 8, "depth": 1})
     monkeypatch.setattr(image_transformer_local, "train_on_pictures", by_form)
@@ -202,7 +202,7 @@ def test_windows_that_do_not_order_the_bits_are_seen(monkeypatch: pytest.MonkeyP
     def opposite(make: Callable[[], Any], seed: int, *_: Any) -> BitsCurve:
         return curve(3 - by_growth(make, seed).bits[-1], seed)
 
-    monkeypatch.setattr(longformer_windows, "train_on_bytes", opposite)
+    monkeypatch.setattr(longformer_windows, "train_for_bits", opposite)
     verdicts = [x.verdict for x in measure("longformer_windows").measures]
     assert verdicts == ["does not hold"] * 3 + ["holds"] * 2
 
@@ -294,7 +294,7 @@ def test_sets_that_do_not_order_the_bits_are_seen(monkeypatch: pytest.MonkeyPatc
     def opposite(make: Callable[[], Any], seed: int, *_: Any) -> BitsCurve:
         return curve(3 - by_sets(make, seed).bits[-1], seed)
 
-    monkeypatch.setattr(sparse_transformer_sets, "train_on_bytes", opposite)
+    monkeypatch.setattr(sparse_transformer_sets, "train_for_bits", opposite)
     verdicts = [x.verdict for x in measure("sparse_transformer_sets").measures]
     assert verdicts == ["holds"] + ["does not hold"] * 3
 
@@ -353,7 +353,7 @@ def test_wide_keys_that_classify_better_are_seen(monkeypatch: pytest.MonkeyPatch
 def test_models_of_one_seed_start_alike_and_are_trained() -> None:
     tokens = torch.randint(256, (400,), dtype=torch.uint8)
     text = TextData("random", tokens, tokens, tokens)
-    sizes = TrainingSizes(16, 2, 1e-3, 64)
-    runs = [byte_models.train_on_bytes(lambda: gpt(**SMALL, length=16), 0, 4, text, sizes) for _ in range(2)]
+    sizes = TrainingSizes(2, 1e-3, 16, 64)
+    runs = [byte_models.train_for_bits(lambda: gpt(**SMALL, length=16), 0, 4, text, sizes) for _ in range(2)]
     assert runs[0] == runs[1] and runs[0].steps == [1, 2, 3, 4] and 6 < runs[0].bits[-1] < 12
     assert byte_models.describe_values([1.0, 2.0]) == "1.5000 ± 1.0000 (1.0000, 2.0000)"

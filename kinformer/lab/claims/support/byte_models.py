@@ -1,4 +1,4 @@
-"""Decoders of bytes for claims: a small training on text, with its validation bits."""
+"""Decoders for claims: a small training on text or pictures, with its validation bits."""
 
 from collections.abc import Callable, Mapping, Sequence
 from statistics import mean, stdev
@@ -6,53 +6,53 @@ from typing import NamedTuple, TypeVar
 
 from kinformer.core.model import Model
 from kinformer.lab.claims.support.claim_models import seeded
-from kinformer.lab.data.text import TextData
+from kinformer.lab.data.data import Data
 from kinformer.lab.train.fit import fit
 
 Name = TypeVar("Name", bound=str)
 
 
 class TrainingSizes(NamedTuple):
-    """Sizes of a small training on text.
+    """Sizes of a small training.
 
-    length: bytes of a row.
     rows: rows of a batch.
-    rate: highest learning rate.
-    valid: validation bytes on which a model is measured.
+    rate: peak learning rate, after the warm-up.
+    length: bytes of a row of text; None for pictures, whose size is their own.
+    valid: validation bytes on which a model is measured; None for the default of `fit`.
     """
 
-    length: int
     rows: int
     rate: float
-    valid: int
+    length: int | None = None
+    valid: int | None = None
 
 
 class BitsCurve(NamedTuple):
-    """Learning curve of one training on text.
+    """Learning curve of one training.
 
     steps: number of training steps at each evaluation.
-    bits: validation bits per byte at each evaluation.
+    bits: validation bits at each evaluation, per byte of text or per value of a picture.
     """
 
     steps: list[int]
     bits: list[float]
 
 
-def train_on_bytes(make: Callable[[], Model], seed: int, steps: int, text: TextData, sizes: TrainingSizes) -> BitsCurve:
-    """Train a model on text, and return its validation bits per byte at four times.
+def train_for_bits(make: Callable[[], Model], seed: int, steps: int, data: Data, sizes: TrainingSizes) -> BitsCurve:
+    """Train a model on text or pictures, and return its validation bits at four times.
 
     Models of one seed read the same rows in the same order.
 
     make: function that builds the model; its random weights depend on the seed.
     seed: seed of the weights and of the rows.
     steps: number of training steps.
-    text: text to learn from.
+    data: text or pictures to learn from.
     sizes: sizes of the training.
     """
     with seeded(seed):
         points = fit(
             make(),
-            text,
+            data,
             steps=steps,
             batch=sizes.rows,
             length=sizes.length,
