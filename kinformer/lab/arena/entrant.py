@@ -56,7 +56,7 @@ def find_rate_group(name: str) -> str:
     for group, names in RATE_GROUPS.items():
         if name == group or name in names:
             return group
-    nearest = suggest_names(name, entrants(), "")
+    nearest = suggest_names(name, entrants(), ". `kinformer list members` lists them")
     raise UserError(f"unknown arena member: got {name!r}, expected a member that generates text{nearest}")
 
 
