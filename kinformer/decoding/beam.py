@@ -48,8 +48,8 @@ def search(
     for step in range(1, steps + 1):
         logits, text = next_logits(model, text)
         before = score
-        likelihood = penalize_repetition(logits.log_softmax(-1), text.rows, repetition_penalty)
-        score, parent, new = _continuations(score, likelihood, 2 * beam)
+        log_probability = penalize_repetition(logits.log_softmax(-1), text.rows, repetition_penalty)
+        score, parent, new = _continuations(score, log_probability, 2 * beam)
         likely = likely.flatten(0, 1)[parent]
         likely = torch.cat([likely, (score - before.flatten()[parent])[..., None]], -1)
         rows = torch.cat([text.rows[parent], new[..., None]], -1)
@@ -107,14 +107,14 @@ def length_norm(length: int, penalty: float) -> float:
 
 
 def _continuations(
-    score: Float[Tensor, "B R"], likelihood: Float[Tensor, "BR V"], k: int
+    score: Float[Tensor, "B R"], log_probability: Float[Tensor, "BR V"], k: int
 ) -> tuple[Float[Tensor, "B N"], Int[Tensor, "B N"], Int[Tensor, "B N"]]:
     """Return score, row and token of the k most likely continuations, best first.
 
     Ties go to the smaller row and token.
     """
     batch, rows = score.shape
-    scores = (score[..., None] + likelihood.unflatten(0, (batch, rows))).flatten(1)  # [B R*V]
+    scores = (score[..., None] + log_probability.unflatten(0, (batch, rows))).flatten(1)  # [B R*V]
     top_scores = keep_top_k(scores, k)
     # order the kept ones by place, then stably by score
     places = torch.where(top_scores > -torch.inf, 1, 0).topk(min(k, top_scores.shape[1])).indices.sort(-1).values
@@ -122,4 +122,4 @@ def _continuations(
     best, order = torch.sort(best, dim=-1, descending=True, stable=True)
     places = places.take_along_dim(order, -1)
     first = torch.arange(batch, device=score.device)[:, None] * rows
-    return best, first + places // likelihood.shape[-1], places % likelihood.shape[-1]
+    return best, first + places // log_probability.shape[-1], places % log_probability.shape[-1]

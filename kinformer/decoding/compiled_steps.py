@@ -24,7 +24,7 @@ Step = Callable[..., tuple[Tensor, list[Tensor]]]
 class StepTimes(NamedTuple):
     """Times of decoding steps, in seconds.
 
-    compilation: time of the first compiled step of each graph.
+    compilation: time of the first steps of all graphs, which compile them.
     eager: shortest time of an uncompiled step.
     compiled: shortest time of a compiled step.
     """

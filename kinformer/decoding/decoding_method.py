@@ -128,11 +128,11 @@ def make_method(
         why = f"beam={beam}, which does not sample"
         check_unused(why, temperature=(temperature or None, None))
         check_unused(f"beam={beam}", prompt_lookup=(prompt_lookup, None))
-        chosen.refuse_cuts(why)
+        chosen.refuse_truncation(why)
     else:
         check_unused("beam=1", length_penalty=(length_penalty, None))
     if temperature == 0:
-        chosen.refuse_cuts("temperature=0, which takes the most probable token")
+        chosen.refuse_truncation("temperature=0, which takes the most probable token")
     if prompt_lookup is not None and sampling.temperature != 0:
         raise ValueError(
             f"prompt_lookup={prompt_lookup} gives the tokens of greedy decoding: got temperature="

@@ -62,8 +62,8 @@ def lookup_steps(
                 return
             if proposed[place : place + 1] != new.tolist():
                 break
-        is_all_right = place == len(proposed)
-        text = after._replace(rows=before.rows, unread=1) if is_all_right else before
+        all_accepted = place == len(proposed)
+        text = after._replace(rows=before.rows, unread=1) if all_accepted else before
 
 
 def check_lookup(model: Any, count: int, rows: int, recompute: bool) -> None:

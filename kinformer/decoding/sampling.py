@@ -75,7 +75,7 @@ class Sampling(NamedTuple):
                 f"wrong min_p: got {min_p}, expected a number from 0 to 1. Give 0 to keep all tokens, or leave it out"
             )
 
-    def refuse_cuts(self, why: str) -> None:
+    def refuse_truncation(self, why: str) -> None:
         """Raise ValueError for options that choose the tokens to sample from, if no token is sampled.
 
         why: the condition that disables them, as `check_unused` takes it.
