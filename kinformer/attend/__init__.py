@@ -47,10 +47,11 @@ def read(request: Request, impl: str = "auto") -> AttentionOutput:
         if isinstance(named_cost, Refusal):
             raise ValueError(f"impl={quote(impl)} cannot compute this call: {named_cost.reason}; use impl='auto'")
         return EXECUTORS[impl].read(request)
-    if torch.compiler.is_exporting():
-        # such a graph serves all lengths and runs without kinformer: it holds neither estimates nor our operators
+    compiling = torch.compiler.is_compiling()
+    if torch.compiler.is_exporting() or (compiling and request.queries.q.shape[2] == 1):
+        # such a graph serves all lengths: it holds no estimates. An exported one also runs without our operators
         return EXECUTORS["reference" if isinstance(EXECUTORS["sdpa"].cost(request), Refusal) else "sdpa"].read(request)
-    best, least, compiling = "reference", torch.inf, torch.compiler.is_compiling()
+    best, least = "reference", torch.inf
     asking = {} if compiling else {name: _estimation_time(name, request) for name in EXECUTORS}
     for name in sorted(asking, key=asking.__getitem__) if asking else EXECUTORS:
         if asking and least < asking[name]:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kinformer.core.extra_projection import ExtraProjection
-from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec, cut, cut_each
+from kinformer.core.heads import HeadSizes, Keys, Queries, StateSpec, cut
 from kinformer.core.layer import Context, State
 from kinformer.core.pattern import Pattern, pair_mask
 from kinformer.core.state import map_state
@@ -49,8 +49,7 @@ class KV(NamedTuple):
         """
 
         def zeros(heads: int, width: int) -> Tensor:
-            # the heads of one slot are adjacent in memory, as a projection makes them: reads and writes are faster
-            return torch.zeros(spec.batch, slots, heads, width, dtype=spec.dtype, device=spec.device).transpose(1, 2)
+            return torch.zeros(spec.batch, heads, slots, width, dtype=spec.dtype, device=spec.device)
 
         k, v = zeros(sizes.key_heads, sizes.k_dim), zeros(sizes.value_heads, sizes.v_dim)
         pos = torch.full((spec.batch, slots), -1, device=spec.device)
@@ -75,9 +74,14 @@ class KV(NamedTuple):
 
     def keys(self, pos: Int[Tensor, "B 1 N"], used: int | None = None, is_own: bool = True) -> Keys:
         """Return the keys in the first `used` slots (in all if None); `pos` holds their positions."""
-        at = slice(0, used)
-        extras, labels, tags = cut_each(self.extras, at, 2), cut_each(self.labels, at, 1), cut_each(self.tags, at, 2)
-        return Keys(self.k[:, :, at], self.v[:, :, at], pos, extras, labels, tags, is_own)
+
+        def first(x: Tensor, dim: int) -> Tensor:
+            return x if used is None else x.narrow(dim, 0, used)
+
+        extras = {name: first(side, 2) for name, side in self.extras.items()}
+        labels = {name: first(label, 1) for name, label in self.labels.items()}
+        tags = {name: first(tag, 2) for name, tag in self.tags.items()}
+        return Keys(first(self.k, 2), first(self.v, 2), pos, extras, labels, tags, is_own)
 
     def check_unspent(self) -> None:
         """Raise ValueError if a later state was already made from this one, by writing into the same tensors.
@@ -237,8 +241,9 @@ def _make_plan(state: KV, queries: Queries, pattern: Pattern, ctx: Context) -> C
     live = (pos >= 0) & pattern.live(pos, first[:, None])
     pos = torch.where(live, pos, -1)
     if torch.compiler.is_compiling():  # values cannot be inspected: a step takes a dead slot, a chunk is compacted
-        step = length == 1 and size > 0
-        return _plan_into_slots(pos, live, new, after) if step else _plan_compacted(pos, new, after, pattern)
+        if length == 1 and size > 0:
+            return _plan_into_slots(pos, live, new, after, ctx.used_slots.get(size))
+        return _plan_compacted(pos, new, after, pattern)
     joined, count = torch.cat([pos, new], 1), live.sum(1)
     last = (live * torch.arange(1, size + 1, device=pos.device)).amax() if size else count.amax()
     numbers = [count.amax(), count.amin(), last]
@@ -256,7 +261,7 @@ def _make_plan(state: KV, queries: Queries, pattern: Pattern, ctx: Context) -> C
             ctx.memo.store(None, "mask", pattern, queries.pos, plan.read_pos, heads, None)
         return plan
     if alive + length <= size:
-        return _plan_into_slots(pos, live, new, after, used)
+        return _plan_into_slots(pos, live, new, after, min(used, size))
     max_remaining = extra if length > 1 else ctx.memo.look(_count_remaining(joined, after, pattern))[0]
     if max_remaining <= size:
         return _plan_compacted(pos, new, after, pattern)
@@ -272,9 +277,15 @@ def _count_remaining(joined: Tensor, after: Tensor, pattern: Pattern) -> Tensor:
 
 def _plan_into_slots(pos: Tensor, live: Tensor, new: Tensor, after: Tensor, used: int | None = None) -> CachePlan:
     """Put new keys into dead slots, the first dead slots first."""
-    at = torch.arange(pos.shape[1], device=pos.device)
-    slots = torch.where(live, at + at.shape[0], at).topk(new.shape[1], dim=1, largest=False, sorted=True).indices
-    filled = pos.scatter(1, slots, new)
+    size, length = pos.shape[1], new.shape[1]
+    at = torch.arange(size, device=pos.device)
+    rank = torch.where(live, at + size, at)
+    if length == 1:
+        slots = rank.amin(1, keepdim=True) % size
+        filled = torch.where(at == slots, new, pos)
+    else:
+        slots = rank.topk(length, dim=1, largest=False, sorted=True).indices
+        filled = pos.scatter(1, slots, new)
     overflows = (live.take_along_dim(slots, 1) & (new >= 0)).any(1) if torch.compiler.is_compiling() else None
     return CachePlan(filled, after, filled[:, None, :used], slots, used=used, overflows=overflows)
 
@@ -301,6 +312,8 @@ def _apply_plan(plan: CachePlan, state: KV, keys: Keys) -> tuple[Keys, KV]:
             old.narrow(dim, plan.lo, new.shape[dim]).copy_(new)
             return old
         new = _mark_lost(new.to(old.dtype), plan.overflows)
+        if not learning and torch.compiler.is_compiling():  # of the two, the compiler does only this in place
+            return old.index_put_(_indices(plan.slots, old.shape[:dim]), new)
         at = plan.slots.view(len(new), *[1] * (dim - 1), -1, *[1] * (new.dim() - dim - 1)).expand_as(new)
         return old.scatter(dim, at, new) if learning else old.scatter_(dim, at, new)
 
@@ -312,6 +325,13 @@ def _apply_plan(plan: CachePlan, state: KV, keys: Keys) -> tuple[Keys, KV]:
     if plan.alone:
         return keys, cache
     return _cast_keys(full.keys(plan.read_pos, plan.used), keys.k), cache
+
+
+def _indices(slots: Int[Tensor, "B T"], outer: torch.Size) -> list[Tensor | None]:
+    """Return indices of slots in a tensor whose dimensions before them have the sizes `outer`, the batch first."""
+    dim = len(outer)
+    counts = (torch.arange(n, device=slots.device).view(-1, *[1] * (dim - i)) for i, n in enumerate(outer))
+    return [*counts, slots.view(len(slots), *[1] * (dim - 1), -1)]
 
 
 def _cast_keys(keys: Keys, like: Tensor) -> Keys:

@@ -123,6 +123,8 @@ class Context:
     is_clean: a promise of finite numbers at padding of x and of `source`. The outermost layer writes zeros there and
         sets `is_clean` for the layers inside.
     gathered: True if tokens of several rows stand in one row of `pos`, so that positions may repeat.
+    used_slots: for caches of a given size, the number of slots at their beginning that hold all keys after this call.
+        Compiled decoding gives it, because a graph cannot inspect positions.
 
     Errors: ValueError if positions are not integers (pass a mask to `Context.of_sequence(x, mask)` instead).
     """
@@ -143,6 +145,7 @@ class Context:
     decoding: Decoding | None = None
     is_clean: bool = False
     gathered: bool = False
+    used_slots: Mapping[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for pos in (self.pos, self.source_pos):

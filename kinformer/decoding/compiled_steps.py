@@ -18,7 +18,7 @@ EAGER = 4  # steps that run uncompiled first, to measure what the graph saves
 GRAPHS = 64  # largest number of graphs in a process: one for each model, number of rows and rounded length
 BACKEND = "inductor"
 
-Step = Callable[..., tuple[Tensor, list[Tensor]]]
+Graph = Callable[["FlatState", Sequence[Tensor]], tuple[Tensor, bool]]
 
 
 class StepTimes(NamedTuple):
@@ -46,8 +46,8 @@ class CompiledSteps:
     Choose it for long texts where `times` show that it pays: the compilation takes some ten seconds. `generate` makes
     one for `compile=True`; pass your own to keep its graphs for later calls, and to read its `times`. It has `start`
     and `logits` as the model does. The caches have a fixed size, a power of two, so that one graph serves all tokens of
-    a row and other rows of similar length. Each step attends to all slots of a cache, and masks the empty ones. The
-    first steps run uncompiled, for `times`.
+    a row and other rows of similar length. A step writes the new state into the tensors of the old one. The first steps
+    run uncompiled, for `times`.
 
     model: model that generates.
 
@@ -57,9 +57,11 @@ class CompiledSteps:
 
     def __init__(self, model: Any):
         self.model = model
-        self._steps: dict[Hashable, Step] = {}
+        self._graphs: dict[Hashable, Graph] = {}
         self._uncompiled = 0  # steps so far without a graph
         self._times = StepTimes(0.0, inf, inf)
+        self._latest: FlatState | None = None  # state that the last compiled step returned
+        self._slots: int | None = None  # size of the caches, if they have an empty slot after the last token
 
     @property
     def reads(self) -> str:
@@ -72,9 +74,11 @@ class CompiledSteps:
         return self._times if self._times.compiled < inf else None
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
+        self._slots = round_length(length)
         try:
-            return self.model.start(batch, round_length(length), dtype=dtype, device=device)
+            return self.model.start(batch, self._slots, dtype=dtype, device=device)
         except ValueError:  # the rounded length is beyond a limit of the model
+            self._slots = None
             return self.model.start(batch, length, dtype=dtype, device=device)
 
     def logits(
@@ -90,27 +94,29 @@ class CompiledSteps:
         if state is None or tokens.shape[1] != 1 or inputs:
             return self.model.logits(tokens, state, ctx, last=last, **inputs)
         began = time.perf_counter()
-        times = self._times
         if self._uncompiled < EAGER:
             out = self.model.logits(tokens, state, ctx, last=last)
             self._uncompiled += 1
-            self._times = times._replace(eager=min(times.eager, time.perf_counter() - began))
+            self._times = self._times._replace(eager=min(self._times.eager, time.perf_counter() - began))
             return out
-        flat = FlatState.of(state)
+        is_same_row = self._latest is not None and self._latest.tree is state
+        flat = self._latest if is_same_row and self._latest is not None else FlatState.copy_of(state, self._slots)
         key = flat.sizes, ctx is None, ctx is None or ctx.decoding is None
-        if is_new := key not in self._steps:
-            self._steps[key] = _compile_step(self.model, flat)
-        y, tensors = self._run(self._steps[key], tokens, ctx, flat.tensors)
+        graph = self._graphs.get(key)
+        if graph is None:
+            self._graphs[key] = _compile_step(self.model, flat, self._slots if flat.used else None)
+        y = self._run(key, tokens, ctx, flat, is_same_row and graph is not None)
         seconds = time.perf_counter() - began
-        if is_new:
-            self._times = times._replace(compilation=times.compilation + seconds)
+        if self._graphs[key] is not graph:
+            self._times = self._times._replace(compilation=self._times.compilation + seconds)
         else:
-            self._times = times._replace(compiled=min(times.compiled, seconds))
-        return Out(y, flat.rebuild(tensors))
+            self._times = self._times._replace(compiled=min(self._times.compiled, seconds))
+        self._latest = flat._replace(used=flat.used and flat.used + 1)
+        return Out(y, flat.tree)
 
     def _run(
-        self, step: Step, tokens: Int[Tensor, "B 1"], ctx: Context | None, tensors: list[Tensor]
-    ) -> tuple[Tensor, list[Tensor]]:
+        self, key: Hashable, tokens: Int[Tensor, "B 1"], ctx: Context | None, flat: "FlatState", is_checked: bool
+    ) -> Tensor:
         decoding = None if ctx is None else ctx.decoding
         counts = [] if decoding is None else [decoding.step, torch.tensor(decoding.max_new_tokens)]
         inputs = [tokens, *([] if ctx is None else [ctx.pos]), *counts]
@@ -118,55 +124,71 @@ class CompiledSteps:
         inputs = [x.clone(memory_format=torch.contiguous_format) for x in inputs]
         name = display_name(self.model)
         try:
-            y, new = step(tensors, *inputs)
+            try:
+                # guards were checked at the first step of the row, and nothing changes a model during generation
+                with torch.compiler.set_stance("default", skip_guard_eval_unsafe=is_checked):
+                    y, is_of_fixed_size = self._graphs[key](flat, inputs)
+            except torch._dynamo.exc.TorchDynamoException:
+                raise
+            except RuntimeError:  # the graph holds the first number of used slots as a constant: let it read all slots
+                self._graphs[key] = _compile_step(self.model, flat, None)
+                y, is_of_fixed_size = self._graphs[key](flat, inputs)
         except torch._dynamo.exc.TorchDynamoException as error:
             lines = str(error).strip().splitlines() or [""]
             raise ValueError(
                 f"{name} cannot decode compiled: got {type(error).__name__}: {lines[0]}. Leave compile out"
             ) from error
-        if any(after.shape != before.shape for after, before in zip(new, tensors, strict=True)):
+        if not is_of_fixed_size:
             raise ValueError(
                 f"{name} cannot decode compiled: got a decoding state that changes its size, expected a fixed size. "
                 "Leave compile out"
             )
-        return y, new
+        return y
 
 
 class FlatState(NamedTuple):
-    """The tensors of a decoding state, each once, and the tree that holds them.
+    """A decoding state with tensors of its own, and the list of them.
 
-    tensors: the tensors; one that several layers share is there once.
+    tree: the state.
+    tensors: its tensors; one that several layers share is there once.
     places: for each leaf of the tree, the index of its tensor.
-    tree: a state of the same form, with empty tensors.
+    used: number of slots at the beginning of the largest caches that hold all their keys, at least 1; 0 if no cache has
+        the given size.
     """
 
+    tree: State
     tensors: list[Tensor]
     places: tuple[int, ...]
-    tree: State
+    used: int
 
     @staticmethod
-    def of(state: State) -> "FlatState":
-        """Return the flat form of a state.
+    def copy_of(state: State, slots: int | None) -> "FlatState":
+        """Return a copy of a state, whose tensors are contiguous and share no memory.
 
         state: the state.
+        slots: size of the largest caches.
         """
         index: dict[int, int] = {}
-        tensors, places = list[Tensor](), []
-        for _, leaf in leaves(state):
+        tensors, places, used = list[Tensor](), [], 0
+        for name, leaf in leaves(state):
             if id(leaf) not in index:
                 index[id(leaf)] = len(tensors)
-                tensors.append(leaf)
+                tensors.append(leaf.clone(memory_format=torch.contiguous_format))
+                if name == "pos" and leaf.shape[1:] == (slots,):
+                    last = (leaf >= 0).any(0).nonzero()[-1:, 0].tolist()
+                    used = max(used, 1, *(index + 1 for index in last))
             places.append(index[id(leaf)])
-        empty = torch.empty(0)
-        return FlatState(tensors, tuple(places), map_state(lambda _, __: empty, state))
+        remaining = iter(places)
+        tree = map_state(lambda _, __: tensors[next(remaining)], state)
+        return FlatState(tree, tensors, tuple(places), used)
 
     @property
     def sizes(self) -> Hashable:
         """Sizes and sharing of the tensors; states with equal sizes run in the same graph."""
-        return self.places, tuple([(x.shape, x.dtype, x.device) for x in self.tensors])
+        return self.places, bool(self.used), tuple([(x.shape, x.dtype, x.device) for x in self.tensors])
 
-    def rebuild(self, tensors: Sequence[Tensor]) -> State:
-        """Return the state with other tensors.
+    def with_tensors(self, tensors: Sequence[Tensor]) -> State:
+        """Return the tree with other tensors.
 
         tensors: one for each of `tensors`.
         """
@@ -174,32 +196,56 @@ class FlatState(NamedTuple):
         return map_state(lambda _, __: tensors[next(places)], self.tree)
 
 
-def _compile_step(model: Any, flat: FlatState) -> Step:
-    """Return a compiled step for states of the form of `flat`."""
-    form = flat._replace(tensors=[])
+def _compile_step(model: Any, flat: FlatState, slots: int | None) -> Graph:
+    """Return a compiled step for states of the form of `flat`.
+
+    The step writes the new state into the tensors. It returns the logits, and whether all tensors keep their size.
+    Attention reads only the used slots of caches with `slots` slots; with None, it reads all slots.
+    """
+    empty = torch.empty(0)
+    form = FlatState(map_state(lambda _, __: empty, flat.tree), [], flat.places, 0)
     firsts = [flat.places.index(place) for place in range(len(flat.tensors))]
 
     def step(
         tensors: list[Tensor],
+        used: Tensor,
         tokens: Int[Tensor, "B 1"],
         pos: Int[Tensor, "B 1"] | None = None,
         number: Int[Tensor, "#B 1"] | None = None,
         limit: Int[Tensor, ""] | None = None,
-    ) -> tuple[Tensor, list[Tensor]]:
+    ) -> tuple[Tensor, bool]:
         # the limit is a tensor here, because each new integer would compile the graph again
         decoding = None if number is None else Decoding(number, cast(int, limit))
-        ctx = None if pos is None else Context(pos, run=True, decoding=decoding, is_clean=True)
-        out = model.logits(tokens, form.rebuild(tensors), ctx, last=True)
+        used_slots = {} if slots is None else {slots: used.shape[0]}
+        ctx = None if pos is None else Context(pos, run=True, decoding=decoding, is_clean=True, used_slots=used_slots)
+        out = model.logits(tokens, form.with_tensors(tensors), ctx, last=True)
         new = [leaf for _, leaf in leaves(out.state)]
-        return out.y, [new[first] for first in firsts]
+        new = [new[first] for first in firsts]
+        if any(after.shape != before.shape for after, before in zip(new, tensors, strict=True)):
+            return out.y, False
+        for after, before in zip(new, tensors, strict=True):
+            if after is not before:
+                before.copy_(after)
+        return out.y, True
 
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, GRAPHS)
-    return torch.compile(step, fullgraph=True, dynamic=False, backend=BACKEND)
+    on_cpu = all(x.device.type == "cpu" for x in flat.tensors)
+    options: dict[str, Any] | None = {"cpp_wrapper": True} if BACKEND == "inductor" and on_cpu else None
+    compiled = torch.compile(step, fullgraph=True, backend=BACKEND, options=options)
+
+    def run(flat: FlatState, inputs: Sequence[Tensor]) -> tuple[Tensor, bool]:
+        # a graph takes the sizes of tensors as variables, but not numbers
+        used = torch.empty(0 if slots is None else flat.used + 1, 0)
+        if slots is not None:
+            torch._dynamo.maybe_mark_dynamic(used, 0)
+        return compiled(flat.tensors, used, *inputs)
+
+    return run
 
 
 def round_length(length: int) -> int:
-    """Return the next power of two, at least 128.
+    """Return the next power of two above a length, at least 128.
 
     length: number of tokens.
     """
-    return max(LEAST_SLOTS, 1 << (length - 1).bit_length())
+    return max(LEAST_SLOTS, 1 << length.bit_length())

@@ -55,9 +55,11 @@ def logits_of_last(model: Any, text: GenerationState, count: int) -> tuple[Float
     Errors: ValueError if the logits are NaN, because sampling would still return a token.
     """
     rows, first = text.rows, 0 if text.state is None else text.rows.shape[1] - text.unread
-    out = model.logits(rows[:, first:], text.state, _context(text, first), last=count == 1, **text.inputs)
-    logits = at_least_float32(out.y[:, -count:])
-    if bool((logits.amax(-1).isnan() & (rows[:, -count:] >= 0)).any()):  # rows that have ended are padding
+    with torch.inference_mode():  # a step has many short operations, and each is faster without counts of writes
+        out = model.logits(rows[:, first:], text.state, _context(text, first), last=count == 1, **text.inputs)
+        logits = at_least_float32(out.y[:, -count:])
+        is_damaged = bool((logits.amax(-1).isnan() & (rows[:, -count:] >= 0)).any())  # padding: rows that have ended
+    if is_damaged:
         raise ValueError("the logits of the next token are NaN: the weights are damaged or too large")
     return logits, text._replace(state=out.state, unread=0, inputs=text.inputs if out.state is None else {})
 

@@ -21,8 +21,10 @@ from tests.laws.cases import PROVE
 from tests.unhooked import unhooked
 
 STEPS = EAGER + 6
-SAMPLED = ("gpt", "compressive_transformer", "linear_transformer")
+SAMPLED = ("gpt", "compressive_transformer", "linear_transformer", "topk_transformer")
 EXACT = 1e-9  # of log-probabilities in float64
+# their operations need the number of used slots as a constant, so a second graph reads all slots
+TWO_GRAPHS = {"predictive_attention", "routing_transformer", "sac", "topk_transformer"}
 
 
 def written(model: Any, prompt: Any, steps: int, **keywords: Any) -> list[Any]:
@@ -83,7 +85,7 @@ def test_members_decode_compiled_as_they_do_uncompiled_with_one_graph() -> None:
         if isinstance(graph, str):
             assert "cannot decode compiled: got " in graph and "\n" not in graph, file
             continue
-        assert graph[0] == free[0] and graphs == 1, file
+        assert graph[0] == free[0] and graphs == 1 + (file in TWO_GRAPHS), file
         torch.testing.assert_close(torch.tensor(graph[1]), torch.tensor(free[1]), rtol=0, atol=EXACT)
     refused = [file for file, _, graph, _ in results if isinstance(graph, str)]
     assert len(refused) <= len(results) / 10, refused
@@ -130,8 +132,8 @@ def test_later_calls_use_the_graph_again_if_their_rows_are_of_similar_length() -
     assert unhooked(f"{__name__}:{later_calls.__name__}") == [1, 1, 1]
 
 
-def test_lengths_are_rounded_up_to_powers_of_two() -> None:
-    assert [round_length(length) for length in (1, 128, 129, 256, 257, 1000)] == [128, 128, 256, 256, 512, 1024]
+def test_lengths_are_rounded_up_to_the_next_power_of_two_above() -> None:
+    assert [round_length(length) for length in (1, 127, 128, 255, 256, 1000)] == [128, 128, 256, 256, 512, 1024]
 
 
 def test_the_break_even_point_is_the_compilation_over_the_time_saved_per_token() -> None:
