@@ -102,6 +102,7 @@ def _measure(name: str, seeds: int, minutes: float | None, out: Path) -> "ClaimR
     # imported here, so that --help and early errors do not wait for torch or Matplotlib
     from kinformer.cli.support.run_folder import make_folder
     from kinformer.lab.claims.support.claim_report import make_report, write_report
+    from kinformer.lab.machine import describe_machine
     from kinformer.pages.plots import save_plots
 
     with from_user(ImportError):
@@ -110,7 +111,7 @@ def _measure(name: str, seeds: int, minutes: float | None, out: Path) -> "ClaimR
     make_folder(out)
     began = monotonic()
     result = module.claim(range(seeds), **sizes)
-    report = make_report(name, result, monotonic() - began, minutes)
+    report = make_report(name, result, monotonic() - began, minutes, describe_machine())
     with from_user(OSError, code=FAILED):
         write_report(report, out)  # first, because a picture without numbers is worth less than the reverse
         save_plots(result.plots, f"{result.statement}: {result.verdict}", out / f"{name}.png")

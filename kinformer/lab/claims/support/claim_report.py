@@ -9,9 +9,9 @@ from typing import get_args
 from kinformer.checkpoint.atomic_files import write
 from kinformer.core.from_json import from_json
 from kinformer.lab.claims.support.verdict import Claim, Verdict
-from kinformer.lab.machine import describe_machine
 
 VERDICTS = get_args(Verdict)
+REPORTS = Path(__file__).parents[1] / "reports"  # of the measurements that the package ships
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,14 @@ class ClaimReport:
         return [self.statement, self.source, "", *measures, *(facts if self.facts else []), "", self.verdict]
 
 
-def make_report(name: str, claim: Claim, seconds: float, minutes: float | None) -> ClaimReport:
+def make_report(name: str, claim: Claim, seconds: float, minutes: float | None, on: str) -> ClaimReport:
     """Return the report of a measured claim.
 
     name: name of the claim.
     claim: the result.
     seconds: duration of the measurement.
     minutes: the value of --minutes; None for the claim's own sizes.
+    on: versions and processor.
     """
     measures = [
         MeasureReport(each.quantity, [float(value) for value in each.values], each.summary, each.verdict)
@@ -77,8 +78,7 @@ def make_report(name: str, claim: Claim, seconds: float, minutes: float | None) 
     ]
     facts = {key: str(text) for key, text in claim.facts.items()}
     return ClaimReport(
-        *(name, claim.statement, claim.source, claim.verdict, measures, facts, round(seconds, 1), minutes),
-        describe_machine(),
+        name, claim.statement, claim.source, claim.verdict, measures, facts, round(seconds, 1), minutes, on
     )
 
 
@@ -111,3 +111,11 @@ def read_reports(folder: Path, names: Iterable[str]) -> dict[str, ClaimReport]:
         if report.name == name and report.verdict in VERDICTS and report.statement:
             reports[name] = report
     return reports
+
+
+def measured_report(name: str) -> ClaimReport | None:
+    """Return the report of a claim that the package ships; None if the claim is not measured.
+
+    name: name of the claim.
+    """
+    return read_reports(REPORTS, [name]).get(name)
