@@ -87,7 +87,8 @@ class ClaimReport:
 def claim_settings(module: ModuleType, changed: Mapping[str, Any]) -> dict[str, str]:
     """Return the settings of a claim as text, by name.
 
-    They are the constants of its file and the arguments of `claim`. Values that are neither numbers nor texts, nor collections of them, are left out.
+    They are the constants of its file and the arguments of `claim`. Values that are neither numbers nor texts, nor
+    collections of them, are left out.
 
     module: the file of the claim.
     changed: arguments that differ from their defaults.
