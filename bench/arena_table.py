@@ -52,7 +52,9 @@ def member_record(row: Standing) -> dict[str, Any]:
 
 
 def scores_in_markdown(table: dict[str, Any]) -> str:
-    """Return a Markdown table of mean scores and ranks: a row for each ranked member, a column for each task.
+    """Return a Markdown table of mean scores, intervals and ranks.
+
+    It has a row for each member with all seeds, and a column for each task. The intervals are those of the ranking.
 
     table: the table of `arena_table`.
     """
@@ -68,7 +70,8 @@ def _cell(score: dict[str, Any] | None) -> str:
     if score is None or score["mean"] is None:
         return ""
     rank = "not ranked" if score["rank"] is None else f"rank {score['rank']}"
-    return f"{score['mean']:.3f} ({rank})"
+    interval = "" if score["interval"] is None else "{:.3f} to {:.3f}, ".format(*score["interval"])
+    return f"{score['mean']:.3f} ({interval}{rank})"
 
 
 def main(folder: Path = RESULTS, path: Path = TABLE, page: Path = PAGE) -> None:

@@ -16,7 +16,7 @@ import torch
 from interleave import commit
 
 from kinformer.core.discover import members
-from kinformer.lab.advise.estimates import ROWS, at_length, fixed_bytes, model_of
+from kinformer.lab.advise.estimates import ROWS, SHORT, SLOW, at_length, fixed_bytes, model_of
 from kinformer.lab.cost.cost import cost
 from kinformer.lab.errors import UserError
 
@@ -29,7 +29,7 @@ PATIENCE = 40  # seconds of a length, as it would be in proportion to a shorter 
 
 def counted(name: str, length: int) -> dict[str, Any]:
     """One member on rows of a length; what it says where it refuses them."""
-    rows = ROWS[length]
+    rows = {**SHORT, **ROWS}[length]
     try:
         costs = cost(at_length(name, length).build(0), rows, length)
     except (UserError, ValueError, LookupError) as error:
@@ -44,7 +44,8 @@ def counted(name: str, length: int) -> dict[str, Any]:
 def of_member(name: str) -> dict[str, Any]:
     """One member at each length that it takes no minutes for."""
     costs_by_length, clock = dict[str, Any](), 0.0
-    for length, rows in ROWS.items():
+    lengths = {**SHORT, **ROWS} if name in SLOW else ROWS
+    for length, rows in lengths.items():
         if clock * length * rows > PATIENCE:
             break
         began = time.process_time()

@@ -1,7 +1,8 @@
 """Writes docs/rows.md, a table of all mechanisms, from docs/rows.toml: `python -m tests.rows_table`.
 
 The file has names only: parts, members, tests, goldens and claims. Costs come from `kinformer cost`'s table of members,
-verdicts from the reports in bench/results/claims, pages from the ideas, and readers of goldens from tests/parity.
+verdicts from the reports in kinformer/lab/claims/reports, pages from the ideas, and readers of goldens from
+tests/parity.
 
 A row of the committed page never loses an entry by accident: the command refuses to write a page in which a row lacks
 an entry of before. Costs and verdicts may change. `python -m tests.rows_table --fewer 45 130` allows a loss in
@@ -25,14 +26,13 @@ from kinformer.core.module_import import PACKAGE
 from kinformer.core.public_names import CONTRACTS
 from kinformer.lab.advise.member_costs import LENGTHS, member_costs
 from kinformer.lab.byte_units import size
-from kinformer.lab.claims.support.claim_report import VERDICTS, ClaimReport, read_reports
+from kinformer.lab.claims.support.claim_report import REPORTS, VERDICTS, ClaimReport, read_reports
 from kinformer.pages.idea import all_ideas
 from kinformer.pages.site.markdown import table as markdown_table
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA, PAGE = ROOT / "docs" / "rows.toml", ROOT / "docs" / "rows.md"
 TESTS, PARITY = ROOT / "tests", ROOT / "tests" / "parity"
-REPORTS = ROOT / "bench" / "results" / "claims"
 LAST = 130
 HEADINGS = ("row", "mechanism", "parts", "member and keyword", "tests", "peer or golden", "cost", "claim and result")
 BREAK = "<br>"
@@ -184,9 +184,9 @@ def _intro(rows: RowTable, reports: Mapping[str, ClaimReport]) -> list[str]:
         f"mechanism from its model. The two numbers are for sequences of {LENGTHS[0]:,} and {LENGTHS[1]:,} tokens; "
         "equal numbers stand once. The state is the bytes that decoding "
         "keeps. Operations are the additions and multiplications of a forward pass per token.\n"
-        "- **claim and result**: `kinformer claim NAME` measures a claim. Verdicts come from the reports in "
-        '`bench/results/claims`; a claim without a report there is not measured. "no claim planned" stands in rows '
-        "for which no measurement is meant; in others, the paper reports a result that no claim measures yet.",
+        "- **claim and result**: `kinformer claim NAME` measures a claim. A verdict links to its report in "
+        '`kinformer/lab/claims/reports`; a claim without a report there is not measured. "no claim planned" stands in '
+        "rows for which no measurement is meant; in others, the paper reports a result that no claim measures yet.",
         f"The rows name {len(goldens)} goldens and {len(claims)} claims. Claims: {', '.join(counts)}.",
     ]
 
@@ -265,7 +265,8 @@ def _count(count: int | None) -> str:
 
 
 def _claim(claim: str, reports: Mapping[str, ClaimReport]) -> str:
-    result = f"**{reports[claim].verdict}**" if claim in reports else "not measured (no report)"
+    report = _path(REPORTS / f"{claim}.json")
+    result = f"[**{reports[claim].verdict}**]({report})" if claim in reports else "not measured (no report)"
     return f"[`{claim}`]({_path(files_of('claims')[claim])}): {result}"
 
 

@@ -51,7 +51,10 @@ def advise(
 
     Each line on stdout is a command that trains a recommended member. Everything else is printed on stderr: a table of
     the members that fit into --memory at their default sizes, the reasons, and notes on facts that are not known. This
-    command trains nothing.
+    command trains nothing. It times a step of each recommended member, so that the commands allow about 200 steps.
+
+    The reach of a member that generates text is the number of tokens from an output back to the earliest token that can
+    change it, as in `kinformer cost`. With --json, it is null without a known limit.
 
     Memory, operations and decoding states come from tables of the library, which hold the results of `kinformer cost`
     at a few row lengths. Values at other lengths are interpolated or extrapolated. Quality comes from results of

@@ -15,7 +15,7 @@ def atlas(
         Path | None,
         typer.Option(
             help="Folder of reports that `kinformer claim` wrote, whose results stand on the cards; default: the "
-            "folder claims, if there is one."
+            "reports that come with kinformer."
         ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the atlas that --out already holds.")] = False,
@@ -48,5 +48,5 @@ def atlas(
     elif out.is_dir() and any(out.iterdir()):
         raise UserError(f"{out} holds files that are no atlas. Give another --out: a new or an empty folder")
     with from_user(OSError, code=FAILED):
-        page = write_atlas(atlas_content(claims or Path("claims")), out)
+        page = write_atlas(atlas_content() if claims is None else atlas_content(claims), out)
     print(f"the atlas: {page}")

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -12,10 +12,15 @@ from kinformer.cli.errors import refuse_useless
 from kinformer.cli.support.static_source import first_sentences
 from kinformer.core.did_you_mean import suggest_names
 from kinformer.core.discover import modules
+from kinformer.lab.claims.support.claim_report import (
+    ClaimReport,
+    claim_settings,
+    make_report,
+    measured_verdict,
+    read_reports,
+    write_report,
+)
 from kinformer.lab.errors import FAILED, UserError, from_user
-
-if TYPE_CHECKING:
-    from kinformer.lab.claims.support.claim_report import ClaimReport
 
 STYLES = {"holds": "green", "does not hold": "red", "not resolved": "yellow"}
 PAGE = "index.html"
@@ -59,7 +64,7 @@ def claim(
 
     \b
     Examples:
-        # List all claims
+        # List all claims with their verdicts
         kinformer claim
         # Measure one of them
         kinformer claim bigbird_paths --seeds 5
@@ -85,10 +90,7 @@ def claim(
         return
     if name is None:
         refuse_useless(ctx, "when claims are listed", "seeds", "minutes", "out", instead="name a claim, or give --all")
-        print("Claims of papers; run one to see whether it holds here\n")
-        widest = max(map(len, sentences)) + 2
-        for key, sentence in sentences.items():
-            print(f"{key:<{widest}}{sentence}")
+        _print_list(sentences)
         return
     if name not in sentences:
         raise UserError(
@@ -97,11 +99,20 @@ def claim(
     _print(_measure(name, seeds, minutes, out), out)
 
 
-def _measure(name: str, seeds: int, minutes: float | None, out: Path) -> "ClaimReport":
+def _print_list(sentences: dict[str, str]) -> None:
+    """Print the name, the verdict and the sentence of each claim."""
+    print("Claims of papers with the verdicts of our measurements; run one to measure it here\n")
+    verdicts = {name: measured_verdict(name) for name in sentences}
+    first, second = (max(map(len, column)) + 2 for column in (sentences, verdicts.values()))
+    for name, sentence in sentences.items():
+        print(f"{name:<{first}}{verdicts[name]:<{second}}{sentence}")
+
+
+def _measure(name: str, seeds: int, minutes: float | None, out: Path) -> ClaimReport:
     """Measure a claim, and write its report and its picture."""
     # imported here, so that --help and early errors do not wait for torch or Matplotlib
     from kinformer.cli.support.run_folder import make_folder
-    from kinformer.lab.claims.support.claim_report import make_report, write_report
+    from kinformer.lab.machine import describe_machine
     from kinformer.pages.plots import save_plots
 
     with from_user(ImportError):
@@ -110,7 +121,8 @@ def _measure(name: str, seeds: int, minutes: float | None, out: Path) -> "ClaimR
     make_folder(out)
     began = monotonic()
     result = module.claim(range(seeds), **sizes)
-    report = make_report(name, result, monotonic() - began, minutes)
+    settings = claim_settings(module, sizes)
+    report = make_report(name, result, monotonic() - began, minutes, describe_machine(), range(seeds), settings)
     with from_user(OSError, code=FAILED):
         write_report(report, out)  # first, because a picture without numbers is worth less than the reverse
         save_plots(result.plots, f"{result.statement}: {result.verdict}", out / f"{name}.png")
@@ -140,7 +152,6 @@ def _measure_all(names: list[str], seeds: int, out: Path) -> None:
     from kinformer.cli.support.console import plain_console
     from kinformer.cli.support.progress_bar import progress
     from kinformer.cli.support.run_folder import make_folder
-    from kinformer.lab.claims.support.claim_report import read_reports
     from kinformer.pages.claims_page import claims_page
 
     make_folder(out)  # before hours of measurements, which would have no place
@@ -174,7 +185,7 @@ def _measure_all(names: list[str], seeds: int, out: Path) -> None:
         raise UserError(f"{len(missing)} claims could not be measured; the page says why", code=FAILED)
 
 
-def _kept_reports(reports: dict[str, "ClaimReport"], seeds: int) -> Iterator[str]:
+def _kept_reports(reports: dict[str, ClaimReport], seeds: int) -> Iterator[str]:
     """Yield a line for each report that was made with another number of seeds or with --minutes."""
     for name, report in reports.items():
         count = max((len(measure.values) for measure in report.measures), default=0)  # some measures need one value
@@ -184,9 +195,9 @@ def _kept_reports(reports: dict[str, "ClaimReport"], seeds: int) -> Iterator[str
             yield f"the report of {name} with {' and '.join(settings)} is kept; delete {name}.json to measure it again"
 
 
-def _print(report: "ClaimReport", out: Path) -> None:
+def _print(report: ClaimReport, out: Path) -> None:
     from kinformer.cli.support.console import plain_console
 
     console = plain_console(soft_wrap=True)
-    for line in [*report.lines, "", f"the picture is in {out / report.name}.png"]:
+    for line in [*report.lines, "", *report.conditions, f"the picture is in {out / report.name}.png"]:
         console.print(line, style=STYLES[report.verdict] if line == report.verdict else None)

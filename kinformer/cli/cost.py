@@ -49,13 +49,13 @@ def cost(
     from kinformer.cli.support.memory_limits import decides_length, refuse_too_large
     from kinformer.cli.support.progress_bar import progress
     from kinformer.cli.support.training import fit_and_tell_length
-    from kinformer.lab.cost.cost import STAGES
+    from kinformer.lab.cost.cost import PERCENT
     from kinformer.lab.cost.cost import cost as cost_of
 
     where = parse_device(device)
     choice = fit_and_tell_length(choice, length, length)
     refuse_too_large(choice, batch, length, where)
-    with from_user(ValueError, LookupError), progress("measuring the cost", STAGES, "stages") as on_progress:
+    with from_user(ValueError, LookupError), progress("measuring the cost", PERCENT, "%") as on_progress:
         try:
             model = choice.build(0)
             if decides_length(model):

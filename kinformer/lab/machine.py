@@ -2,6 +2,9 @@
 
 import os
 import platform
+import re
+from contextlib import suppress
+from pathlib import Path
 
 import torch
 
@@ -9,8 +12,11 @@ from kinformer import __version__
 
 
 def describe_processor() -> str:
-    """Return the processor with its cores and PyTorch's threads, such as "x86_64, cores: 2, threads: 2"."""
+    """Return the processor, its cores and PyTorch's threads: "AMD EPYC (x86_64), cores: 2, threads: 2"."""
     processor = platform.processor() or platform.machine()
+    with suppress(OSError):  # only Linux has this file, and not every processor has a name there
+        if name := re.search(r"^model name\s*:\s*(\S.*)$", Path("/proc/cpuinfo").read_text("utf-8"), re.MULTILINE):
+            processor = f"{name[1].strip()} ({processor})"
     return f"{processor}, cores: {os.cpu_count()}, threads: {torch.get_num_threads()}"
 
 

@@ -60,7 +60,7 @@ def _article(report: ClaimReport) -> str:
     label = escape(f"measurements of the claim: {report.statement}")
     seeds = len(report.measures[0].values) if report.measures else 0
     return (
-        f'<article id="{report.name}"><h2>{escape(report.statement)}: {_verdict(report.verdict)}</h2>\n'
+        f'<article id="{report.name}"><h2>{_verdict(report.verdict)}: {escape(report.statement)}</h2>\n'
         f'<p class="soft">{escape(report.source)}</p>\n<ul>{measures}</ul>\n'
         + (f"<details><summary>further measurements</summary><ul>{facts}</ul></details>\n" if facts else "")
         + f'<p><a href="{report.name}.png"><img src="{report.name}.png" alt="{label}" loading="lazy"></a></p>\n'

@@ -227,6 +227,13 @@ def test_long_rows_do_not_begin_with_the_cheapest_member(
     assert not lines[0].startswith("kinformer train act_rnn")
     costs = {entry["member"]: entry["step_flops_of_a_row"] for entry in advice(capsys, *LONG)["members"]}
     assert min(costs, key=lambda name: costs[name]) == "act_rnn"  # the order by cost alone would begin with it
+    advised = advice(capsys, *LONG)
+    reaches = {entry["member"]: entry["reach"] for entry in advised["members"]}
+    assert reaches["longformer_lm"] == 287 and reaches["gpt(length=8192)"] is None
+    for choice in advised["choices"]:
+        is_short = (reaches[choice["member"]] or 8192) < 8192
+        assert ("An output depends on at most the last" in choice["reason"]) == is_short
+    assert run(["advise", *LONG]) == 0 and "reach" in capsys.readouterr().err
 
 
 def chosen_names(advised: dict[str, Any]) -> list[str]:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from kinformer.cli.__main__ import run
-from kinformer.lab.claims.support.claim_report import read_reports
+from kinformer.core.discover import part_files
+from kinformer.lab.claims.support.claim_report import VERDICTS, measured_report, read_reports
 from kinformer.lab.claims.support.verdict import COVERAGE, MEANINGS, Claim, Measure
 from kinformer.lab.plot import Plot, PlotLine
 from kinformer.pages.claims_page import LEAD
@@ -56,6 +57,7 @@ def toys(monkeypatch: pytest.MonkeyPatch) -> Toys:
         modules[name] = ModuleType(name, f"The claim {name}.")
         modules[name].claim = getattr(toys, name)
     modules["yes"].MINUTES = 2
+    modules["yes"].WIDTH, modules["yes"].READ, modules["yes"].SAYS = 8, measured, "one"
     monkeypatch.setattr("kinformer.cli.support.static_source.part_files", lambda kind: {})
     monkeypatch.setattr("kinformer.cli.support.static_source.load_plugins", lambda kind, own: modules)
     monkeypatch.setattr("kinformer.cli.claim.modules", lambda kind: modules)
@@ -68,7 +70,8 @@ def test_a_claim_is_reported_as_text_json_and_picture(
     out = tmp_path / "here"
     assert run(["claim"]) == 0
     listed = capsys.readouterr().out
-    assert listed.startswith("Claims of papers; run one to see whether it holds here\n") and "The claim yes." in listed
+    assert listed.startswith("Claims of papers with the verdicts of our measurements;")
+    assert "\nyes     not measured  The claim yes.\n" in listed
     assert run(["claim", "yes", "--out", str(out)]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("one & one\narithmetic\n")
@@ -80,12 +83,41 @@ def test_a_claim_is_reported_as_text_json_and_picture(
     assert fields["verdict"] == "holds" and fields["measures"][0]["values"] == [1, 1, 1]
     (report,) = read_reports(out, ["yes", "no"]).values()
     assert report.statement == "one & one" and report.facts == {"two": "2"} and report.minutes is None
+    assert report.seeds == (0, 1, 2) and report.settings == {"width": "8", "steps": "50"}
+    for line in ("seeds: 0, 1, 2", "settings: width=8, steps=50"):
+        assert f"\n{line}\n" in text and f"\n{line}\n" in printed
+    for word in ("torch ", "kinformer ", "threads: ", "cores: "):
+        assert word in report.on
     assert run(["claim", "ys"]) == 2 and "yes" in capsys.readouterr().err
+
+
+def test_a_measured_claim_is_listed_with_its_verdict_before_its_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["claim"]) == 0
+    rows = {line.partition(" ")[0]: line for line in capsys.readouterr().out.splitlines()}
+    for name in part_files("claims"):
+        report = measured_report(name)
+        verdict = report.verdict if report else "not measured"
+        assert rows[name].split(maxsplit=1)[1].startswith(f"{verdict}  "), name
+    assert {report.verdict for name in part_files("claims") if (report := measured_report(name))} == {*VERDICTS}
+
+
+def test_a_report_of_an_earlier_version_stays_readable(tmp_path: Path) -> None:
+    measures = [{"quantity": "a", "values": [1.0, 2.0], "summary": "1.5", "verdict": "holds"}]
+    fields = {"name": "yes", "statement": "one", "source": "a paper", "verdict": "holds", "measures": measures}
+    fields |= {"facts": {}, "seconds": 2.0, "minutes": 10.0, "on": "x86_64"}
+    (tmp_path / "yes.json").write_text(json.dumps(fields))
+    (report,) = read_reports(tmp_path, ["yes"]).values()
+    assert report.conditions == [
+        "measured in 2 s on x86_64",
+        "longer training: --minutes 10",
+        "seeds: 2, whose numbers are not recorded",
+    ]
 
 
 def test_minutes_train_longer_in_proportion(toys: Toys, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = ("--out", str(tmp_path), "--seeds", "2")
     assert run(["claim", "yes", "--minutes", "10", *out]) == 0
+    assert read_reports(tmp_path, ["yes"])["yes"].settings["steps"] == "250"
     assert run(["claim", "yes", "--minutes", "2", *out]) == 0
     assert toys.calls == [("yes", 2, 250), ("yes", 2, 50)]  # its own steps take two minutes
     capsys.readouterr()

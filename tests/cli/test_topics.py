@@ -14,6 +14,7 @@ from kinformer.cli.support.topic_list import EXAMPLES, MEMBERS, kinds_of_data
 from kinformer.cli.support.topics import TOPICS, topic_name
 from kinformer.core.discover import kinds, members, modules, part_files
 from kinformer.core.public_names import CONTRACTS
+from kinformer.lab.claims.support.claim_report import measured_verdict
 from kinformer.lab.environments.support.make_environment import environment_folder
 from tests.cli.folders import folder
 
@@ -178,7 +179,11 @@ def test_data_is_what_a_user_types(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_claims_and_laws_have_short_pages_and_hide_no_part(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "kinformer claim bigbird_paths" in run_show(capsys, "bigbird_paths")
+    page = run_show(capsys, "bigbird_paths")
+    assert "kinformer claim bigbird_paths" in page and page.splitlines()[1].startswith("holds: Random blocks")
+    assert "- holds: " in page and "measured in " in page and "seeds: " in page
+    assert run_show(capsys, "agent_memory").splitlines()[1].startswith(f"{measured_verdict('agent_memory')}: Agents")
+    assert f"    {measured_verdict('spalm_names')}: SPALM predicts" in run_show(capsys, "members/spalm")
     for law, text in (("padding", "padding on the left"), ("laws/rows", "rows of a decoding state")):
         out = run_show(capsys, law)
         assert text in out and f"kinformer check RUN --law {law.removeprefix('laws/')}" in out

@@ -201,7 +201,8 @@ def test_a_page_in_which_an_entry_replaces_another_is_not_written_but_costs_and_
 def test_a_committed_report_is_the_result_of_its_claim() -> None:
     report = ClaimReport("rope_shift", "logits stay", "Su et al., 2021", "does not hold", (), {}, 1.0, None, "torch")
     text = page(ROWS, {"rope_shift": report})
-    assert "`rope_shift`](../kinformer/lab/claims/rope_shift.py): **does not hold**" in line_of(text, 9)
+    verdict = "[**does not hold**](../kinformer/lab/claims/reports/rope_shift.json)"
+    assert f"`rope_shift`](../kinformer/lab/claims/rope_shift.py): {verdict}" in line_of(text, 9)
     assert "1 does not hold" in text and f"{len(part_files('claims')) - 1} not measured" in text
     assert "**" not in line_of(page(ROWS, {}), 9) and "not measured (no report)" in line_of(page(ROWS, {}), 9)
 

@@ -51,6 +51,7 @@ def _table(advice: Advice) -> Table:
     table.add_column("member", overflow="fold")
     texts = [task for task in advice.tasks if task.metric == BITS]
     headings = [f"{BITS} ({task.name})" for task in texts]
+    headings += ["reach"] if advice.task == "lm" else []
     headings += ["GFLOP per step", "memory", "parameters", "decoding state", f"speed / {BASELINE[advice.task]}"]
     for heading in headings:
         table.add_column(heading, justify="right")
@@ -60,7 +61,8 @@ def _table(advice: Advice) -> Table:
         speed = "-" if fit.faster is None else f"{fit.faster[1]:.2f} at {fit.faster[0]:,} tokens"
         flops, parameters = f"{advice.batch * estimate.row_flops / 1e9:,.3g}", f"{estimate.parameters:,}"
         bits = [_score(fit, task) for task in texts]
-        table.add_row(estimate.choice.text, *bits, flops, size(fit.process), parameters, state, speed)
+        reach = [("no limit" if fit.reach is None else f"{fit.reach:,}")] if advice.task == "lm" else []
+        table.add_row(estimate.choice.text, *bits, *reach, flops, size(fit.process), parameters, state, speed)
     return table
 
 

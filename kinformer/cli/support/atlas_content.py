@@ -8,14 +8,14 @@ from kinformer.cli.support.topics import TOPICS
 from kinformer.core.did_you_mean import list_synonyms
 from kinformer.core.discover import part_files, part_names
 from kinformer.lab.advise.member_costs import member_costs
-from kinformer.lab.claims.support.claim_report import read_reports
+from kinformer.lab.claims.support.claim_report import REPORTS, read_reports
 from kinformer.pages.atlas.write_atlas import AtlasContent
 
 
-def atlas_content(claims: Path) -> AtlasContent:
+def atlas_content(claims: Path = REPORTS) -> AtlasContent:
     """Return the facts that the atlas shows about the members of the library.
 
-    claims: folder of reports that `kinformer claim` wrote; it may be missing.
+    claims: folder of reports that `kinformer claim` wrote; default: the reports in the package.
     """
     files = part_files("members")  # without members of plugins, whose costs nobody counted
     members = [entry for entry in with_member_facts(list_entries(["members"])) if entry["name"] in files]

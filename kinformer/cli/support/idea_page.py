@@ -12,6 +12,7 @@ from rich.syntax import Syntax
 
 from kinformer.cli.support.console import plain_console
 from kinformer.cli.support.topic_list import width_of
+from kinformer.lab.claims.support.claim_report import measured_verdict
 from kinformer.pages.idea import EXAMPLE_NOTE, SECTIONS, Idea, all_ideas, alternatives, followers
 from kinformer.pages.pictures.support.diagram import Diagram
 from kinformer.pages.pictures.support.diagram_terminal import diagram_lines
@@ -46,7 +47,9 @@ def print_idea(idea: Idea, figures: Sequence[Picture | Diagram], console: Consol
     _print_links("builds on it", followers(idea), console)
     _print_links("compare", alternatives(idea), console)
     for command in idea.commands:
-        console.print(f"try: {command}")
+        claim = command.removeprefix("kinformer claim ")
+        verdict = "" if claim == command else f"  # our measurement: {measured_verdict(claim)}"
+        console.print(f"try: {command}{verdict}")
 
 
 def print_figures(figures: Sequence[Picture | Diagram], console: Console) -> None:

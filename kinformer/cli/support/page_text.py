@@ -10,12 +10,15 @@ from typing import Any
 
 from rich.console import Console
 
+from kinformer.cli.support.catalogue import member_facts
 from kinformer.cli.support.page import Page, Topic, is_member
+from kinformer.cli.support.static_source import first_sentence
 from kinformer.cli.support.topic_list import NARROW, command_with_data, data_to_train, width_of
 from kinformer.cli.support.topics import topics_of
 from kinformer.cli.support.typed_parts import patterns_in_expression
 from kinformer.core.conversion import Conversion
-from kinformer.core.discover import part_names
+from kinformer.core.discover import part_files, part_names
+from kinformer.lab.claims.support.claim_report import measured_verdict
 from kinformer.pages.docstrings import Doc, arguments, doc, heading
 from kinformer.pages.module_docs import public_methods, sentence
 
@@ -47,6 +50,8 @@ def write(page: Page, console: Console) -> None:
             console.print(text, style=style)
         if page.public:
             _methods(subject, console, width)
+    for line in _claims(page):
+        console.print(line)
     for line in _commands(page):
         console.print(line)
     if not page.main:
@@ -160,6 +165,16 @@ def _lines(named: dict[str, Any], console: Console, width: int) -> None:
         console.print(f"  {name:<{size}}  {text[0]}")
         for line in text[1:]:
             console.print(" " * (size + 4) + line)
+
+
+def _claims(page: Page) -> Iterator[str]:
+    """The claims about a member of the library, a line for each: the verdict, then the claim, then its command."""
+    folder, _, name = page.heading.partition("/")
+    claims = member_facts().get(name, {}).get("claims", []) if folder == "members" else []
+    if claims:
+        yield "\n  claims of its paper, with the verdicts of our measurements:"
+    for claim in claims:
+        yield f"    {measured_verdict(claim)}: {first_sentence(part_files('claims')[claim])} (kinformer claim {claim})"
 
 
 def _commands(page: Page) -> Iterator[str]:

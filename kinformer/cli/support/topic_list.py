@@ -11,6 +11,7 @@ from kinformer.cli.support import static_source
 from kinformer.cli.support.topics import TOPICS, topic_name
 from kinformer.core.discover import kinds, part_files
 from kinformer.core.public_names import CONTRACTS
+from kinformer.lab.claims.support.claim_report import measured_report, measured_verdict
 from kinformer.pages.glossary import all_terms
 from kinformer.pages.module_docs import sentence
 
@@ -190,10 +191,12 @@ def print_claim_or_law(name: str, console: Console) -> None:
         kind, text = "laws", str(static_source.constant(part_files("laws")[name], "SAYS"))
         commands = [f"kinformer check FILE.py --law {name}", f"kinformer check RUN --law {name}"]
     else:
-        kind, text = "claims", static_source.first_sentence(part_files("claims")[name])
+        kind, text = "claims", f"{measured_verdict(name)}: {static_source.first_sentence(part_files('claims')[name])}"
         commands = [f"kinformer claim {name}"]
     console.print(f"{kind}/{name}", style="bold")
-    for line in (*textwrap.wrap(text, width_of(console)), "", "try:", *(f"  {command}" for command in commands)):
+    details = _claim_details(name) if kind == "claims" else []
+    lines = [line for paragraph in (text, *details) for line in textwrap.wrap(paragraph, width_of(console))]
+    for line in (*lines, "", "try:", *(f"  {command}" for command in commands)):
         console.print(line)
 
 
@@ -214,6 +217,15 @@ def width_of(console: Console) -> int:
     console: the console to print on.
     """
     return max(NARROW, min(WIDE, console.width)) if console.is_terminal else WIDE
+
+
+def _claim_details(name: str) -> list[str]:
+    """The measures of a claim and the conditions of its measurement, a line for each; [] without a report."""
+    report = measured_report(name)
+    if report is None:
+        return []
+    measures = [f"- {measure.verdict}: {measure.quantity}: {measure.summary}" for measure in report.measures]
+    return [report.source, *measures, *report.conditions]
 
 
 def _row(name: str, text: str, size: int, console: Console) -> None:

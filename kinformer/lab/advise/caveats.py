@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from kinformer.lab.advise.arena_scores import BITS, ArenaScores
-from kinformer.lab.advise.estimates import ROWS, table
+from kinformer.lab.advise.estimates import ROWS, SHORT, SLOW, table
 from kinformer.lab.advise.fit import Fit
 from kinformer.lab.advise.recommendation import MOST, TOLERANCE, Recommendation, dominates, groups
 
@@ -36,7 +36,9 @@ def caveats(
     yield f"Speed: operations are additions and multiplications; {timing}."
     unsure, measured = [fit.name for fit in fits if not fit.estimate.sure], [f"{at:,}" for at in ROWS]
     if unsure and len(unsure) == len(fits):
-        yield f"Cost of rows of {length:,} tokens: extrapolated from rows of {' and '.join(measured)} tokens."
+        slow_names = ", ".join(fit.name for fit in fits if fit.name in SLOW)
+        other = f", and for {slow_names} from rows of {min(SHORT)} and {min(ROWS)}" if slow_names else ""
+        yield f"Cost of rows of {length:,} tokens: extrapolated from rows of {' and '.join(measured)} tokens{other}."
     elif unsure:
         yield (
             f"Cost of rows of {length:,} tokens: extrapolated for {', '.join(unsure)}, because these members were "

@@ -1,5 +1,6 @@
 """Estimates of the training cost of members (named models), from measurements in a table."""
 
+import ast
 import json
 import math
 from collections.abc import Mapping
@@ -8,16 +9,20 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kinformer.core.keywords import as_texts
+from kinformer.core.keywords import SIZES, as_texts
 from kinformer.core.model import Model
 from kinformer.core.uninitialised import Uninitialised
 from kinformer.lab.cost.free_memory import NUMBERS, build_without_numbers
+from kinformer.lab.cost.temporal_range import temporal_range
 from kinformer.lab.errors import UserError, from_user
 from kinformer.lab.member_choice import MemberChoice, parse_member, with_keywords
 from kinformer.lab.train.member_fit import fit_length
 
 TABLE = Path(__file__).with_name("members.json")
 ROWS = {256: 4, 2048: 1}  # measured lengths, and rows of a batch at each
+SHORT = {64: 4}  # a further length, measured for members in `SLOW`
+SLOW = ("sac", "sac_encoder")  # they take minutes at the longest length, and their costs are quadratic
+FUSED = 0.10  # share of the square in the memory of the longest measured row below which no scores are kept
 BYTES = 256  # vocabulary size of the measured models
 KEPT = 12  # bytes per token and additional vocabulary entry: a logit, its logarithm and a gradient
 
@@ -79,6 +84,19 @@ def fixed_bytes(weights: int) -> int:
     return NUMBERS * weights
 
 
+@cache
+def reach_of(name: str) -> int | None:
+    """Return the tokens from an output of a member back to the earliest token that can change it, at most.
+
+    The member has its default keywords. None means that there is no known limit: the model reads its whole row, keeps a
+    recurrent state, or generates no text.
+
+    name: name of the member.
+    """
+    span = temporal_range(parse_member(name, ()).build(0))
+    return None if span is None else span.most
+
+
 def relative_speed(name: str, length: int, baseline: str) -> tuple[int, float] | None:
     """Return how many times as fast as a baseline a member trains, at the measured length that is nearest.
 
@@ -131,7 +149,7 @@ def estimate_training(choice: MemberChoice, length: int) -> TrainingEstimate:
     rows = table()["members"].get(name)
     if rows is None:
         raise UserError(f"{name} was not measured for this table; `kinformer cost {name}` measures it")
-    counted = {at: row for at in ROWS if (row := rows.get(str(at))) is not None and "refused" not in row}
+    counted = {int(at): row for at, row in rows.items() if at.isdecimal() and "refused" not in row}
     if not counted:
         raise UserError(f"{name} could not be measured: {rows[str(min(ROWS))]['refused']}")
     weights = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
@@ -141,23 +159,49 @@ def estimate_training(choice: MemberChoice, length: int) -> TrainingEstimate:
         choice,
         sum(parameter.numel() for parameter in model.parameters()),
         weights,
-        _at_length(counted, "row_bytes", length) + KEPT * extra_logits,
-        _at_length(counted, "row_flops", length) + 6 * extra_logits * getattr(model, "d", 0),
+        _at_length(counted, "row_bytes", length, choice) + KEPT * extra_logits,
+        _at_length(counted, "row_flops", length, choice) + 6 * extra_logits * getattr(model, "d", 0),
         None if None in states.values() else max(_on_line(states, length), 0.0),
         min(counted) <= length <= max(counted),
     )
 
 
-def _at_length(counted: Mapping[int, Mapping[str, float]], field: str, length: int) -> float:
+def has_linear_cost(choice: MemberChoice) -> bool:
+    """Return True if the order of cost that a member declares is linear in the length of a row.
+
+    choice: the member.
+    """
+    cost = getattr(choice.function, "cost", None)
+    if cost is None:
+        return False
+    low, high = (_value_of_cost(cost, length) for length in (1 << 10, 1 << 20))
+    return math.isclose(high, low * (1 << 10))
+
+
+def _value_of_cost(cost: str, length: int) -> float:
+    """The value of an order of cost at a length if all keywords are 2, except `length`, which grows with the row."""
+    names = {node.id: 2.0 for node in ast.walk(ast.parse(cost)) if isinstance(node, ast.Name)}
+    lengths = dict.fromkeys((*SIZES, "length"), float(length))
+    values = {**names, **lengths, "log": math.log, "sqrt": math.sqrt}
+    return float(eval(compile(cost, "<order of cost>", "eval"), {"__builtins__": {}}, values))
+
+
+def _at_length(counted: Mapping[int, Mapping[str, float]], field: str, length: int, choice: MemberChoice) -> float:
     """Fit b L + c L**2 through the measured lengths, with b, c >= 0; otherwise interpolate linearly.
 
-    Outside the measured lengths the fallback is the value at the nearest of them, in proportion to the length.
+    Outside the measured lengths the fallback is the value at the nearest of them, in proportion to the length. Beyond
+    the measured lengths, a member whose order of cost is linear in L lies on the line a + b L. Its windows are not yet
+    full in short rows, and a square would extrapolate this difference. The memory of a member without a noticeable
+    square lies on this line too: its attention is fused and keeps no scores.
     """
     (low, *_), (*_, high) = sorted(counted), sorted(counted)
     at_low, at_high = counted[low][field], counted[high][field]
     if low == high:
         return at_high * length / high
     square = (at_high / high - at_low / low) / (high - low)
+    is_fused = field == "row_bytes" and square * high**2 < FUSED * at_high
+    if length > high and (has_linear_cost(choice) or is_fused):
+        return _on_line({low: at_low, high: at_high}, length)
     if square >= 0 and (at_low / low - square * low) >= 0:
         return (at_low / low - square * low) * length + square * length**2
     if low <= length <= high:

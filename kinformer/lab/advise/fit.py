@@ -18,6 +18,9 @@ class Fit:
     largest_batch: most rows of a batch that fit in memory.
     faster: a measured row length, and how many times as fast as the baseline member a training step is there; None if
         not measured.
+    length: tokens of a row.
+    reach: largest number of tokens from an output back to the earliest token that can change it; None if no limit is
+        known.
     """
 
     name: str
@@ -25,6 +28,15 @@ class Fit:
     process: float
     largest_batch: int
     faster: tuple[int, float] | None
+    length: int = 0
+    reach: int | None = None
+
+    @property
+    def limits(self) -> list[str]:
+        """Sentences about what the member cannot do on such rows: it may see only a part of them."""
+        if self.reach is None or self.reach + 1 >= self.length:
+            return []
+        return [f"An output depends on at most the last {self.reach:,} tokens, not on all {self.length:,} of a row."]
 
     @property
     def costs(self) -> tuple[float, float, float]:
@@ -49,5 +61,6 @@ class Fit:
             "step_flops_of_a_row": round(estimate.row_flops),
             "state_bytes": None if estimate.state_bytes is None else round(estimate.state_bytes),
             "faster_than_baseline": self.faster,
+            "reach": self.reach,
             "arena": {task.name: asdict(task.members[self.name]) for task in tasks if self.name in task.members},
         }

@@ -18,12 +18,14 @@ from kinformer.lab.advise.estimates import (
     at_length,
     estimate_training,
     model_of,
+    reach_of,
     reads_what,
     relative_speed,
 )
 from kinformer.lab.advise.fit import Fit
 from kinformer.lab.advise.member_costs import LENGTHS, decoding_state
 from kinformer.lab.advise.recommendation import Recommendation, recommend
+from kinformer.lab.advise.training_minutes import STEPS, TIMED, training_minutes
 from kinformer.lab.byte_units import size
 from kinformer.lab.cost.cost import KEPT
 from kinformer.lab.cost.free_memory import free_memory
@@ -44,7 +46,6 @@ UNITS = {
 LEAST_BYTES = 10**6  # a smaller number without a unit is one whose unit is forgotten
 LIKELY_GIGABYTES = 1024  # below it, the unit is gigabytes
 PLACEHOLDER = {"lm": "text=PATH", "mask": "text=PATH", "classify": "labelled=FILE.tsv"}  # of --data
-MINUTES = 3  # of each training
 
 
 @dataclass(frozen=True)
@@ -170,7 +171,9 @@ def rank_members(
     every = []
     for name, estimate in estimates.items():
         process, largest_batch = _process_bytes(estimate, batch, before), _largest_batch(estimate, before, bytes_there)
-        every.append(Fit(name, estimate, process, largest_batch, relative_speed(name, length, baseline)))
+        every.append(
+            Fit(name, estimate, process, largest_batch, relative_speed(name, length, baseline), length, reach_of(name))
+        )
     fits = sorted((fit for fit in every if fit.process <= bytes_there), key=lambda fit: fit.estimate.row_flops)
     large = sorted((fit for fit in every if fit.process > bytes_there), key=lambda fit: fit.process)
     if not fits:
@@ -191,6 +194,10 @@ def rank_members(
             f"Data: members are compared by scores on a novel, not on {data.name}. The page docs/arena.md has scores "
             "on other tasks."
         )
+    notes.append(
+        f"Minutes: each command trains for about {STEPS} steps or more, from a step that was timed here on one row of "
+        f"{min(length, TIMED)} tokens. The comparison gives all members the longest of these times."
+    )
     notes += _caveats_of_machine(chosen, settings.precision, device)
     return Advice(
         *(task, None if data is None else data.name, length, batch, bytes_there, chosen, commands, comparison),
@@ -280,13 +287,18 @@ def _commands(
     common = ["--data", PLACEHOLDER[task] if spec is None else spec, "--batch", str(settings.batch)]
     common += ["--length", str(settings.length)] if data is None or data.sized else []
     common += [] if settings.precision == "float32" else ["--precision", settings.precision]
-    common += [*([] if device is None else ["--device", device]), "--minutes", str(MINUTES)]
+    common += [] if device is None else ["--device", device]
     choices = [fit.estimate.choice for fit in fits]
+    minutes = [training_minutes(fit.estimate, fit.length, settings.batch, settings.precision, device) for fit in fits]
     lines = [
-        ["train", choice.name, *as_texts(choice.keywords), *common, "--out", unused_folder(folder_name(choice.text))]
-        for choice in choices
+        [
+            *("train", choice.name, *as_texts(choice.keywords), *common, "--minutes", str(count)),
+            *("--out", unused_folder(folder_name(choice.text))),
+        ]
+        for choice, count in zip(choices, minutes, strict=True)
     ]
-    compare = ["compare", *(choice.text for choice in choices), *common, "--out", unused_folder("advised")]
+    compare = ["compare", *(choice.text for choice in choices), *common, "--minutes", str(max(minutes))]
+    compare += ["--out", unused_folder("advised")]
     joined = [shlex.join(["kinformer", *line]) for line in (*lines, compare)]
     return joined[:-1], joined[-1] if len(choices) > 1 else None
 

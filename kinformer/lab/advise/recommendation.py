@@ -85,7 +85,8 @@ def recommend(fits: Sequence[Fit], baseline: str, tasks: Sequence[ArenaScores]) 
     for name in names:
         sentences = [lead[name]] if name in lead else []
         sentences += [f"It has {' and '.join(costs[name])} {whom}."] if name in costs else []
-        recommendations.append(Recommendation(by_name[name], " ".join([*sentences, *_scores(name, baseline, tasks)])))
+        sentences += [*by_name[name].limits, *_scores(name, baseline, tasks)]
+        recommendations.append(Recommendation(by_name[name], " ".join(sentences)))
     return recommendations
 
 

@@ -36,7 +36,7 @@ from kinformer.lab.train.settings import Precision, Settings
 QUERIES = 64  # queries that the reference reads to count the flops per query
 SAMPLED = 1024  # most queries for the count of allowed pairs; rows up to this length are counted whole
 TOKENS = 4096  # most tokens of a batch that is run; at least two rows are run
-STAGES = 4  # the state, a first batch, a second batch, and the flops
+PERCENT = 100  # of the progress of a measurement
 STEPS = 3  # training steps; the optimiser's means exist from the second step on
 FILLING, LEAST = 4096, 64  # most tokens of a row to fill a memory with, and least tokens per call
 KEPT = 1.25  # bytes that glibc holds per byte alive at the peak (tests/lab/train/test_cost.py)
@@ -112,7 +112,7 @@ def cost(
     model: a model as a member function returns it. It is trained for a few steps: do not use it afterwards.
     batch, length: rows of a batch, and tokens that the model reads of each row. A row of a text has one more token,
         which is only predicted.
-    on_progress: called with the number of finished stages, out of `STAGES`.
+    on_progress: called with the finished percentage, at least after each training step.
     precision: "bf16" runs the forward passes in bfloat16 by autocast, as a training does.
 
     Errors: ValueError if the model does not take such rows, or if a number is below 1.
@@ -125,13 +125,18 @@ def cost(
     weights = sum(x.untyped_storage().nbytes() for x in {x.data_ptr(): x for x in _own_tensors(model)}.values())
     parameters = sum(parameter.numel() for parameter in model.parameters())
     state = _state_bytes(model, length)
-    on_progress(1)
     readers: dict[str, Counter[str]] = {}
     max_rows = max(2, TOKENS // length)
-    less = _memory(model, max_rows // 2, length, readers, precision) if batch > max_rows else None
-    on_progress(2)
-    used = _memory(model, min(batch, max_rows), length, readers, precision)
-    on_progress(3)
+    sizes = [*([max_rows // 2] if batch > max_rows else []), min(batch, max_rows)]
+    total_rows, done_rows = STEPS * (1 + model.lanes) * sum(sizes) + 1, 0  # the last one is the row of the flops
+
+    def on_step(rows: int) -> None:
+        nonlocal done_rows
+        done_rows += rows
+        on_progress(PERCENT * done_rows // total_rows)
+
+    by_size = [_memory(model, rows, length, readers, precision, on_step) for rows in sizes]
+    less, used = by_size[0] if len(sizes) > 1 else None, by_size[-1]
     if less is not None:
         used = used.extrapolate(less, (batch - max_rows) / (max_rows - max_rows // 2))
     process = None if before is None else before + used.process_growth(before if anew else None)
@@ -267,8 +272,18 @@ class StepMemory(NamedTuple):
         return grown if grown >= self.peak else round(KEPT * self.peak)
 
 
-def _memory(model: Model, rows: int, length: int, readers: dict[str, Counter[str]], precision: Precision) -> StepMemory:
-    """Run some training steps on `rows` rows. The executors of the last step are counted in `readers`."""
+def _memory(
+    model: Model,
+    rows: int,
+    length: int,
+    readers: dict[str, Counter[str]],
+    precision: Precision,
+    on_step: Callable[[int], None],
+) -> StepMemory:
+    """Run some training steps on `rows` rows, and call `on_step(rows)` after each.
+
+    The executors of the last step are counted in `readers`.
+    """
     model.train()
     optimiser, apart, clipped = adamw(model, 1e-6, 0.0), clip_groups(model), Settings().clip
     batch, device = sample_rows(model, rows, length), device_of(model)
@@ -298,6 +313,7 @@ def _memory(model: Model, rows: int, length: int, readers: dict[str, Counter[str
             state = detach(loss.state) if model.lanes else None
             del loss
             tally.restart()
+            on_step(rows)
     return StepMemory(activations, high, steady, peak_resident(device))
 
 

@@ -14,7 +14,7 @@ from kinformer.lab.advise.arena_scores import arena_tasks
 from kinformer.lab.advise.estimates import table
 from kinformer.lab.advise.member_costs import LENGTHS, member_costs
 from kinformer.lab.byte_units import size
-from kinformer.lab.claims.support.claim_report import ClaimReport
+from kinformer.lab.claims.support.claim_report import NOT_MEASURED, ClaimReport
 from kinformer.lab.member_choice import parse_member
 from kinformer.pages.atlas.cost_symbols import explain_symbols
 from kinformer.pages.atlas.lineage import children_of, descendants_of, lineage
@@ -260,7 +260,7 @@ def _claims(names: Sequence[str], reports: Mapping[str, ClaimReport]) -> str:
     texts = []
     for name in names:
         report = reports.get(name)
-        result = f": {escape(report.statement)}. Result: <b>{report.verdict}</b>" if report else ": not measured here"
+        result = f": <b>{report.verdict}</b>: {escape(report.statement)}" if report else f": {NOT_MEASURED}"
         texts.append(f"<code>kinformer claim {name}</code>{result}")
     return "<br>".join(texts) or "no claim of its paper is measured"
 

@@ -11,6 +11,7 @@ from kinformer.core.discover import modules, part_names
 from kinformer.core.module_import import PACKAGE
 from kinformer.core.pattern import Pattern
 from kinformer.core.public_names import CONTRACTS
+from kinformer.lab.claims.support.claim_report import measured_verdict
 from kinformer.pages.module_docs import defined_in, first_sentence, public_parts, sentence
 from kinformer.pages.pictures.support.figure_html import figure_html
 from kinformer.pages.pictures.who_reads import pictures
@@ -148,7 +149,9 @@ def file_page(kind: str) -> str:
     kind: one of these kinds.
     """
     listed = {name: module for name, module in modules(kind).items() if _is_listed(kind, module)}
-    rows = [(f"[`{name}`](#{anchor(name)})", prose(_summary(module))) for name, module in listed.items()]
+    rows = [
+        (f"[`{name}`](#{anchor(name)})", prose(_description(kind, name, module))) for name, module in listed.items()
+    ]
     entries = ["\n\n".join([f"## {name}", *_file_entry(kind, name, module)]) for name, module in listed.items()]
     intro = prose(" ".join(_folder_docs(kind).split()))
     return "\n\n".join([f"# {FILES[kind]}", intro, table(("name", "description"), rows), *entries]) + "\n"
@@ -164,8 +167,15 @@ def _summary(module: types.ModuleType) -> str:
     return f"{says[:1].upper()}{says[1:]}." if says else _without_name(first_sentence(module))
 
 
+def _description(kind: str, name: str, module: types.ModuleType) -> str:
+    """The summary of a file; the verdict stands before the summary of a claim."""
+    return f"{measured_verdict(name)}: {_summary(module)}" if kind == "claims" else _summary(module)
+
+
 def _file_entry(kind: str, name: str, module: types.ModuleType) -> Iterator[str]:
     """The blocks of an entry: the documentation of the file, and the command or the arguments that belong to it."""
+    if kind == "claims":  # before the sentence, which reads like a fact
+        yield f"Verdict of our measurement: **{measured_verdict(name)}**"
     text = (module.__doc__ or "").strip()
     for paragraph in text.split("\n\n"):
         yield prose(" ".join(paragraph.split()))

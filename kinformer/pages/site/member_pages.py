@@ -6,6 +6,7 @@ from typing import Any
 import kinformer
 from kinformer.core.discover import modules
 from kinformer.core.keyword_conditions import Needs
+from kinformer.lab.claims.support.claim_report import measured_verdict
 from kinformer.pages.idea import ideas_of
 from kinformer.pages.module_docs import first_sentence
 from kinformer.pages.order_of_cost import formula
@@ -23,9 +24,11 @@ def member_row(facts: Mapping[str, Any], address: str) -> tuple[str, ...]:
 
     facts: name, paper, year, url, changes, cost and claims of the member, as the catalogue gives them.
     address: the address that the name links to.
+
+    Each claim stands with the verdict of the report in the package.
     """
     paper = f"[{facts['paper']}]({facts['url']})" if facts["url"] else facts["paper"]
-    claims = ", ".join(f"`{claim}`" for claim in facts["claims"])
+    claims = ", ".join(f"`{claim}`: {measured_verdict(claim)}" for claim in facts["claims"])
     name = f"[`{facts['name']}`]({address})"
     return name, paper, str(facts["year"]), facts["changes"], formula(facts["cost"]), claims
 
@@ -40,7 +43,7 @@ def member_pages(facts: Sequence[Mapping[str, Any]], topics: Mapping[str, Sequen
     rows = [member_row(entry, relative(SitePlace(page_of_member(entry["name"])), PAGE)) for entry in facts]
     intro = (
         "A member is a complete named model. In the order of cost, L is the number of tokens in a row, and other names "
-        "are keywords of the member. `kinformer claim NAME` measures a claim."
+        "are keywords of the member. `kinformer claim NAME` measures a claim. Each verdict is that of our measurement."
     )
     pages = {PAGE: f"# Members\n\n{intro}\n\n{table(HEADINGS, rows)}\n"}
     for file, module in modules("members").items():
@@ -62,7 +65,8 @@ def _facts(facts: Mapping[str, Any] | None, topics: Iterable[tuple[str, str]]) -
         return []
     here = page_of_member(str(facts["name"]))
     claims = [
-        f"[`{claim}`]({relative(SitePlace(page_of_kind('claims'), claim), here)})" for claim in facts.get("claims", ())
+        f"[`{claim}`]({relative(SitePlace(page_of_kind('claims'), claim), here)}): {measured_verdict(claim)}"
+        for claim in facts.get("claims", ())
     ]
     linked_topics = [f"[{topic}]({relative(SitePlace('reference/topics.md', slug), here)})" for topic, slug in topics]
     ideas = [

@@ -26,13 +26,14 @@ def test_the_page_of_the_arena_has_the_scores_of_the_result_files() -> None:
     assert scores_in_markdown(arena_table(RESULTS)) in PAGE.read_text(encoding="utf-8")
 
 
-def test_the_scores_on_the_page_have_means_ranks_and_gaps(tmp_path: Path) -> None:
+def test_the_scores_on_the_page_have_means_intervals_ranks_and_gaps(tmp_path: Path) -> None:
     results = results_of({"gpt": (2.0, 2.1, 2.2), "llama": (1.0, 1.0, 1.0), "lstm": (1.5,)}, TEXT)
     write_results(results, tmp_path / "novel.json")
     write_results(results_of({"gpt": (1.0, 1.0, 1.0)}), tmp_path / "recall.json")
     assert scores_in_markdown(arena_table(tmp_path)) == (
         "| member | novel | recall |\n| --- | --- | --- |\n"
-        "| llama | 1.000 (rank 1) |  |\n| gpt | 2.100 (rank 2) | 1.000 (rank 1) |\n"
+        "| llama | 1.000 (1.000 to 1.000, rank 1) |  |\n"
+        "| gpt | 2.100 (1.852 to 2.348, rank 2) | 1.000 (0.995 to 1.000, rank 1) |\n"
     )
 
 

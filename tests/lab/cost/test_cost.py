@@ -150,6 +150,14 @@ def test_memory_grows_in_a_line_with_the_batch(monkeypatch: pytest.MonkeyPatch) 
     assert extrapolated.activations == pytest.approx(whole.activations, rel=0.05)
 
 
+def test_each_training_step_of_a_measurement_reports_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kinformer.lab.cost.cost.TOKENS", 4 * 16)
+    reports: list[int] = []
+    cost(members()["gpt"](**SMALL), 6, 16, reports.append)
+    # three steps on 2 rows and three on 4, and a row whose operations are counted: 19 rows in all
+    assert reports == [100 * rows // 19 for rows in (2, 4, 6, 10, 14, 18)]
+
+
 # of these the heap breaks up, in each run otherwise (`kinformer cost --help`); blocks of a megabyte have own pages
 BROKEN, WHOLE = {("guided_attention", 1024), ("talking_heads", 1024)}, {"MALLOC_MMAP_THRESHOLD_": "1000000"}
 BEFORE = """

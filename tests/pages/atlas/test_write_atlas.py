@@ -90,10 +90,9 @@ def test_every_member_has_a_card_with_the_same_facts(html: str) -> None:
 def test_a_report_of_a_claim_stands_on_the_card(html: str) -> None:
     texts = cards(html)
     assert (
-        "<code>kinformer claim bigbird_paths</code>: Random blocks shorten the paths. Result: <b>holds</b>"
-        in texts["bigbird"]
+        "<code>kinformer claim bigbird_paths</code>: <b>holds</b>: Random blocks shorten the paths" in texts["bigbird"]
     )
-    assert "<code>kinformer claim blockbert_memory</code>: not measured here" in texts["blockbert"]
+    assert "<code>kinformer claim blockbert_memory</code>: not measured" in texts["blockbert"]
 
 
 def test_drawings_have_descriptions_and_ids_are_unique(html: str) -> None:

@@ -1,17 +1,21 @@
 """Reports of measured claims: a JSON file and a text for each claim, in one folder."""
 
+import inspect
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import get_args
+from types import ModuleType
+from typing import Any, get_args
 
 from kinformer.checkpoint.atomic_files import write
 from kinformer.core.from_json import from_json
 from kinformer.lab.claims.support.verdict import Claim, Verdict
-from kinformer.lab.machine import describe_machine
 
 VERDICTS = get_args(Verdict)
+NOT_MEASURED = "not measured"  # in place of a verdict
+NO_SETTINGS = ("SAYS", "SOURCE", "MINUTES", "TYPE_CHECKING")  # constants that change no measurement
+REPORTS = Path(__file__).parents[1] / "reports"  # of the measurements that the package ships
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,9 @@ class ClaimReport:
     facts: further measured numbers by name.
     seconds: duration of the measurement.
     minutes: the value of --minutes; None for the claim's own sizes.
-    on: versions and processor.
+    on: versions, processor and threads.
+    seeds: the seeds; empty in reports of earlier versions, which have none.
+    settings: sizes and further settings by name, such as "steps"; empty in reports of earlier versions.
     """
 
     name: str
@@ -54,6 +60,8 @@ class ClaimReport:
     seconds: float
     minutes: float | None
     on: str
+    seeds: Sequence[int] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def lines(self) -> list[str]:
@@ -62,14 +70,58 @@ class ClaimReport:
         facts = ["", "further measurements, not judged", *(f"  {name}: {text}" for name, text in self.facts.items())]
         return [self.statement, self.source, "", *measures, *(facts if self.facts else []), "", self.verdict]
 
+    @property
+    def conditions(self) -> list[str]:
+        """The conditions of the measurement as lines of text: duration, versions, machine, seeds and settings."""
+        count = max((len(measure.values) for measure in self.measures), default=0)
+        seeds = ", ".join(map(str, self.seeds)) or f"{count}, whose numbers are not recorded"
+        settings = ", ".join(f"{name}={text}" for name, text in self.settings.items())
+        return [
+            f"measured in {self.seconds:g} s on {self.on}",
+            *([] if self.minutes is None else [f"longer training: --minutes {self.minutes:g}"]),
+            f"seeds: {seeds}",
+            *([f"settings: {settings}"] if settings else []),
+        ]
 
-def make_report(name: str, claim: Claim, seconds: float, minutes: float | None) -> ClaimReport:
+
+def claim_settings(module: ModuleType, changed: Mapping[str, Any]) -> dict[str, str]:
+    """Return the settings of a claim as text, by name.
+
+    They are the constants of its file and the arguments of `claim`. Values that are neither numbers nor texts, nor
+    collections of them, are left out.
+
+    module: the file of the claim.
+    changed: arguments that differ from their defaults.
+    """
+    constants = {
+        name.lower(): value
+        for name, value in vars(module).items()
+        if name.isupper() and not name.startswith("_") and name not in NO_SETTINGS
+    }
+    parameters = inspect.signature(module.claim).parameters
+    arguments = {name: parameter.default for name, parameter in parameters.items() if name != "seeds"}
+    values = constants | arguments | dict(changed)
+    return {name: str(value) for name, value in values.items() if _is_plain(value)}
+
+
+def make_report(
+    name: str,
+    claim: Claim,
+    seconds: float,
+    minutes: float | None,
+    on: str,
+    seeds: Sequence[int],
+    settings: Mapping[str, str],
+) -> ClaimReport:
     """Return the report of a measured claim.
 
     name: name of the claim.
     claim: the result.
     seconds: duration of the measurement.
     minutes: the value of --minutes; None for the claim's own sizes.
+    on: versions, processor and threads.
+    seeds: the seeds.
+    settings: sizes and further settings by name.
     """
     measures = [
         MeasureReport(each.quantity, [float(value) for value in each.values], each.summary, each.verdict)
@@ -77,8 +129,8 @@ def make_report(name: str, claim: Claim, seconds: float, minutes: float | None) 
     ]
     facts = {key: str(text) for key, text in claim.facts.items()}
     return ClaimReport(
-        *(name, claim.statement, claim.source, claim.verdict, measures, facts, round(seconds, 1), minutes),
-        describe_machine(),
+        *(name, claim.statement, claim.source, claim.verdict, measures, facts, round(seconds, 1), minutes, on),
+        *(tuple(seeds), settings),
     )
 
 
@@ -90,7 +142,7 @@ def write_report(report: ClaimReport, folder: Path) -> None:
 
     Errors: OSError if a file cannot be written.
     """
-    text = "\n".join([*report.lines, "", f"measured in {report.seconds:g} s on {report.on}"])
+    text = "\n".join([*report.lines, "", *report.conditions])
     write(folder / f"{report.name}.txt", f"{text}\n".encode())
     write(folder / f"{report.name}.json", f"{json.dumps(asdict(report), indent=2)}\n".encode())
 
@@ -105,9 +157,34 @@ def read_reports(folder: Path, names: Iterable[str]) -> dict[str, ClaimReport]:
     for name in names:
         try:
             fields = from_json((folder / f"{name}.json").read_bytes())
-            report = ClaimReport(**{**fields, "measures": [MeasureReport(**each) for each in fields["measures"]]})
+            measures = [MeasureReport(**each) for each in fields["measures"]]
+            report = ClaimReport(**{**fields, "measures": measures, "seeds": tuple(fields.get("seeds", ()))})
         except (OSError, ValueError, TypeError, KeyError):
             continue
         if report.name == name and report.verdict in VERDICTS and report.statement:
             reports[name] = report
     return reports
+
+
+def measured_report(name: str) -> ClaimReport | None:
+    """Return the report of a claim that the package ships; None if the claim is not measured.
+
+    name: name of the claim.
+    """
+    return read_reports(REPORTS, [name]).get(name)
+
+
+def measured_verdict(name: str) -> str:
+    """Return the verdict on a claim in the report that the package ships; "not measured" without a report.
+
+    name: name of the claim.
+    """
+    report = measured_report(name)
+    return NOT_MEASURED if report is None else report.verdict
+
+
+def _is_plain(value: Any) -> bool:
+    """True for numbers and texts, and for collections of them."""
+    if isinstance(value, Mapping):
+        return all(map(_is_plain, [*value, *value.values()]))
+    return all(map(_is_plain, value)) if isinstance(value, tuple | list) else isinstance(value, int | float | str)
