@@ -123,8 +123,7 @@ class Context:
     is_clean: a promise of finite numbers at padding of x and of `source`. The outermost layer writes zeros there and
         sets `is_clean` for the layers inside.
     gathered: True if tokens of several rows stand in one row of `pos`, so that positions may repeat.
-    used_slots: for caches of a given size, the number of slots at their beginning that hold all keys after this call.
-        Compiled decoding gives it, because a graph cannot inspect positions.
+    used_slots: by size of a cache, the number of its first slots that hold all keys. Compiled decoding gives it.
 
     Errors: ValueError if positions are not integers (pass a mask to `Context.of_sequence(x, mask)` instead).
     """

@@ -107,8 +107,8 @@ def generate(
     recompute: True reads the whole row again at each step, for models without a decoding state.
     on_tokens: called at each step with the new tokens [B], -1 for rows that have ended, and their log-probabilities. A
         beam search calls it after the search.
-    compile: True runs each step as one compiled graph, after a compilation of some ten seconds. Later
-        calls with the model use the graph again, for rows of similar length. Or a `CompiledSteps` of the model.
+    compile: True runs each step as one compiled graph, after a compilation of twenty seconds to minutes.
+        Later calls with the model use the graph again, for rows of similar length. Or a `CompiledSteps` of the model.
 
     Errors: ValueError for invalid arguments; NoState from a model that cannot decode; TypeError for a model without
     `start` and `logits`, and for a prompt that is not a tensor. A UserWarning is given beyond the length that the model

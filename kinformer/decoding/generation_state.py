@@ -10,6 +10,7 @@ from kinformer.core.autocast import at_least_float32
 from kinformer.core.layer import Context, Decoding, State
 from kinformer.core.state import select
 from kinformer.core.token_positions import NumberedState, context_of_tokens
+from kinformer.decoding.step_threads import step_threads
 
 
 class GenerationState(NamedTuple):
@@ -55,7 +56,8 @@ def logits_of_last(model: Any, text: GenerationState, count: int) -> tuple[Float
     Errors: ValueError if the logits are NaN, because sampling would still return a token.
     """
     rows, first = text.rows, 0 if text.state is None else text.rows.shape[1] - text.unread
-    with torch.inference_mode():  # a step has many short operations, and each is faster without counts of writes
+    # a step has many short operations, and each is faster without counts of writes
+    with torch.inference_mode(), step_threads(len(rows), rows.shape[1] - first):
         out = model.logits(rows[:, first:], text.state, _context(text, first), last=count == 1, **text.inputs)
         logits = at_least_float32(out.y[:, -count:])
         is_damaged = bool((logits.amax(-1).isnan() & (rows[:, -count:] >= 0)).any())  # padding: rows that have ended

@@ -1,6 +1,6 @@
 """Prompt lookup decoding: greedy decoding in which one pass of the model checks several copied tokens."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
 import torch
@@ -14,6 +14,40 @@ from kinformer.decoding.sampling import Choose, Stop, TokensCallback, report_tok
 from kinformer.models.support.sliding_reader import SlidingReader
 
 LONGEST_NGRAM = 3  # tokens at the end of a text that are searched in the text before
+
+
+class EarlierTokens:
+    """Tokens of a row, with the place after the first occurrence of each sequence of up to 3 of them.
+
+    The places are stored once for each token, so a search takes the same time in a row of any length.
+    """
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+        self._next: dict[tuple[int, ...], int] = {}
+
+    def extend(self, tokens: Iterable[int]) -> None:
+        """Add tokens at the end of the row.
+
+        tokens: the tokens; -1 is padding.
+        """
+        for token in tokens:
+            if token >= 0:
+                for size in range(1, min(LONGEST_NGRAM, len(self.tokens)) + 1):
+                    self._next.setdefault(tuple(self.tokens[-size:]), len(self.tokens))
+                self.tokens.append(token)
+
+    def propose(self, count: int) -> list[int]:
+        """Return up to `count` tokens that followed the last tokens of the row where these occur first in it.
+
+        The last 3 tokens are searched, then the last 2, then the last one. An empty list means that nothing was found.
+
+        count: largest number of tokens to return.
+        """
+        for size in range(min(LONGEST_NGRAM, len(self.tokens) - 1), 0, -1) if count > 0 else ():
+            if (place := self._next.get(tuple(self.tokens[-size:]))) is not None:
+                return self.tokens[place : place + count]
+        return []
 
 
 def lookup_steps(
@@ -45,10 +79,12 @@ def lookup_steps(
 
     Source: Saxena, 2023, "Prompt Lookup Decoding", https://github.com/apoorvumang/prompt-lookup-decoding.
     """
-    first = text.rows.shape[1]
+    first, earlier, searched = text.rows.shape[1], EarlierTokens(), 0
     while (remaining := first + steps - text.rows.shape[1]) > 0:
         size = min(count, remaining - 1, _free_positions(model, text))
-        proposed = propose(text.rows[0].tolist(), size if text.unread <= count else 0)
+        earlier.extend(text.rows[0, searched:].tolist())
+        searched = text.rows.shape[1]
+        proposed = earlier.propose(size if text.unread <= count else 0)
         before = text._replace(state=fork(text.state)) if proposed else text
         longer = torch.cat([text.rows, text.rows.new_tensor([proposed])], 1) if proposed else text.rows
         read = text._replace(rows=longer, unread=text.unread + len(proposed))
@@ -89,23 +125,6 @@ def check_lookup(model: Any, count: int, rows: int, recompute: bool) -> None:
             f"prompt_lookup={count} would change the tokens: {reason}, expected equal results for pieces of a row. "
             f"Leave prompt_lookup out, or {remedy}"
         )
-
-
-def propose(row: list[int], count: int) -> list[int]:
-    """Return up to `count` tokens that followed the last tokens of a row where these occur first in it.
-
-    The last 3 tokens are searched, then the last 2, then the last one. An empty list means that nothing was found.
-
-    row: tokens so far; -1 is padding.
-    count: largest number of tokens to return.
-    """
-    tokens = [token for token in row if token >= 0]
-    for size in range(min(LONGEST_NGRAM, len(tokens) - 1), 0, -1) if count > 0 else ():
-        last = tokens[-size:]
-        for start in range(len(tokens) - size):
-            if tokens[start : start + size] == last:
-                return tokens[start + size : start + size + count]
-    return []
 
 
 def _free_positions(model: Any, text: GenerationState) -> int:

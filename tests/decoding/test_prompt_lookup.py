@@ -16,7 +16,7 @@ from kinformer.core.model import Writer
 from kinformer.core.unrepeatable import unrepeatable_parts
 from kinformer.decoding import prompt_lookup
 from kinformer.decoding.generate import generate
-from kinformer.decoding.prompt_lookup import propose
+from kinformer.decoding.prompt_lookup import EarlierTokens
 from tests.decoding.writers import writer
 from tests.discovered import discovered_in
 from tests.laws.cases import PROVE
@@ -141,10 +141,25 @@ def test_a_state_that_a_wrong_proposal_has_spoiled_would_change_the_tokens(
     model, options = writer("rotary"), {"temperature": 0}
     prompt = torch.tensor([[4, 1, 2, 4, 1]])
     greedy = generate(model, prompt, 12, **options)
-    monkeypatch.setattr(prompt_lookup, "propose", lambda row, count: [0] * count)
+    monkeypatch.setattr(EarlierTokens, "propose", lambda earlier, count: [0] * count)
     assert torch.equal(generate(model, prompt, 12, prompt_lookup=3, **options), greedy)
     monkeypatch.setattr(prompt_lookup, "fork", lambda state: model.start(1, 30))
     assert not torch.equal(generate(model, prompt, 12, prompt_lookup=3, **options), greedy)
+
+
+def propose(row: list[int], count: int) -> list[int]:
+    earlier = EarlierTokens()
+    earlier.extend(row)
+    return earlier.propose(count)
+
+
+def searched(row: list[int], count: int) -> list[int]:
+    """The tokens after the first occurrence of the last 3, 2 or 1 tokens, by a search through the row."""
+    for size in (3, 2, 1):
+        for start in range(len(row) - size) if size < len(row) else ():
+            if row[start : start + size] == row[-size:]:
+                return row[start + size : start + size + count]
+    return []
 
 
 def test_proposals_follow_the_longest_match_of_up_to_3_tokens() -> None:
@@ -153,6 +168,14 @@ def test_proposals_follow_the_longest_match_of_up_to_3_tokens() -> None:
     assert propose([2, 5, 2], 9) == [5, 2]
     assert propose([-1, 2, -1, 2], 9) == [2]
     assert propose([1, 2, 3], 9) == propose([4], 9) == propose([1, 1, 1], 0) == []
+
+
+def test_proposals_are_those_of_a_search_through_the_row() -> None:
+    earlier, row = EarlierTokens(), list[int]()
+    for token in torch.randint(5, (300,), generator=torch.Generator().manual_seed(0)).tolist():
+        earlier.extend([token])
+        row.append(token)
+        assert earlier.propose(4) == searched(row, 4)
 
 
 WRONG: dict[str, dict[str, Any]] = {
