@@ -120,10 +120,9 @@ class Context:
         its sublayer 1. In a call with `taps` no token leaves early.
     remember: if True, a layer updates its state and may return no y.
     decoding: the count of the tokens that `generate` writes; None if no output is decoded.
-    is_clean: a promise of finite numbers at padding of x and of `source`. The outermost layer writes zeros there and
-        sets `is_clean` for the layers inside.
+    is_clean: a promise of finite numbers at padding of x and `source`. The outermost layer writes zeros and sets it.
     gathered: True if tokens of several rows stand in one row of `pos`, so that positions may repeat.
-    used_slots: by size of a cache, the number of its first slots that hold all keys. Compiled decoding gives it.
+    used_slots: number of first slots that hold all keys, by the size of a cache. Compiled decoding gives it.
 
     Errors: ValueError if positions are not integers (pass a mask to `Context.of_sequence(x, mask)` instead).
     """
