@@ -93,7 +93,7 @@ class Rotary(Rotation):
         else:
             a, b = turned[..., ::2], turned[..., 1::2]
             y = torch.stack([a * cos - b * sin, b * cos + a * sin], -1).flatten(-2)
-        return torch.cat([y.to(x.dtype), rest], -1)
+        return torch.cat([y.to(x.dtype), rest], -1) if rest.shape[-1] else y.to(x.dtype)
 
 
 EXAMPLES = (

@@ -91,8 +91,13 @@ class QKV(Projection):
         return self._keys(k, v, pos)
 
     def queries_and_keys(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> tuple[Queries, Keys]:
-        q, k, v = self.qkv(x).split_with_sizes(self.widths, -1)
-        return self._queries(q, pos), self._keys(k, v, pos)
+        if self.rotation is None or self.q_norm is not None:
+            q, k, v = self.qkv(x).split_with_sizes(self.widths, -1)
+            return self._queries(q, pos), self._keys(k, v, pos)
+        counts = [self.heads, self.key_heads]  # queries and keys are adjacent, so one call rotates both
+        both, v = self.qkv(x).split_with_sizes([sum(self.widths[:2]), self.widths[2]], -1)
+        query, key = self.rotation(by_head(both, sum(counts)), pos).split_with_sizes(counts, 1)
+        return Queries(query, pos[:, None]), Keys(key, by_head(v, self.values), pos[:, None])
 
     def matrix(self, name: str) -> tuple[Tensor, Tensor | None]:
         n = ("q", "k", "v").index(check_option("name", name, ("q", "k", "v")))
