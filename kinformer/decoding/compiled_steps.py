@@ -2,7 +2,9 @@
 
 import time
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import nullcontext
 from math import inf
+from threading import Lock
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -15,7 +17,8 @@ from kinformer.core.state import leaves, map_state
 
 LEAST_SLOTS = 128  # lengths are rounded up to a power of two from here on, so that similar lengths share a graph
 EAGER = 4  # steps that run uncompiled first, to measure what the graph saves
-GRAPHS = 64  # largest number of graphs in a process: one for each model, number of rows and rounded length
+GRAPHS = 64  # graphs that torch keeps for the code of a step: one for each model, number of rows and rounded length
+ONE_AT_A_TIME = Lock()  # the stance of the compiler belongs to the whole process
 BACKEND = "inductor"
 
 Graph = Callable[["FlatState", Sequence[Tensor]], tuple[Tensor, bool]]
@@ -50,6 +53,8 @@ class CompiledSteps:
     into the tensors of the old one, and attention reads only the used slots. The first steps run uncompiled, for
     `times`.
 
+    Between two tokens of a row only the values of weights may change: guards are checked at the first step of a row.
+
     A few mechanisms sort or gather keys and need the number of keys as a constant. A second graph then reads all slots.
 
     model: model that generates.
@@ -64,7 +69,6 @@ class CompiledSteps:
         self._uncompiled = 0  # steps so far without a graph
         self._times = StepTimes(0.0, inf, inf)
         self._latest: FlatState | None = None  # state that the last compiled step returned
-        self._slots: int | None = None  # size of the caches, if they have an empty slot after the last token
 
     @property
     def reads(self) -> str:
@@ -77,11 +81,9 @@ class CompiledSteps:
         return self._times if self._times.compiled < inf else None
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
-        self._slots = round_length(length)
         try:
-            return self.model.start(batch, self._slots, dtype=dtype, device=device)
+            return self.model.start(batch, round_length(length), dtype=dtype, device=device)
         except ValueError:  # the rounded length is beyond a limit of the model
-            self._slots = None
             return self.model.start(batch, length, dtype=dtype, device=device)
 
     def logits(
@@ -103,11 +105,11 @@ class CompiledSteps:
             self._times = self._times._replace(eager=min(self._times.eager, time.perf_counter() - began))
             return out
         is_same_row = self._latest is not None and self._latest.tree is state
-        flat = self._latest if is_same_row and self._latest is not None else FlatState.copy_of(state, self._slots)
+        flat = self._latest if is_same_row and self._latest is not None else FlatState.copy_of(state)
         key = flat.sizes, ctx is None, ctx is None or ctx.decoding is None
         graph = self._graphs.get(key)
         if graph is None:
-            self._graphs[key] = _compile_step(self.model, flat, self._slots if flat.used else None)
+            self._graphs[key] = _compile_step(self.model, flat, flat.slots)
         y = self._run(key, tokens, ctx, flat, is_same_row and graph is not None)
         seconds = time.perf_counter() - began
         if self._graphs[key] is not graph:
@@ -128,12 +130,17 @@ class CompiledSteps:
         name = display_name(self.model)
         try:
             try:
-                # guards were checked at the first step of the row, and nothing changes a model during generation
-                with torch.compiler.set_stance("default", skip_guard_eval_unsafe=is_checked):
+                # guards were checked at the first step of the row; later ones would see hooks only with this setting
+                with (
+                    ONE_AT_A_TIME,
+                    torch.compiler.set_stance("default", skip_guard_eval_unsafe=is_checked),
+                    torch._dynamo.config.patch(skip_nnmodule_hook_guards=False) if not is_checked else nullcontext(),
+                ):
                     y, is_of_fixed_size = self._graphs[key](flat, inputs)
-            except torch._dynamo.exc.TorchDynamoException:
-                raise
-            except RuntimeError:  # the graph holds the first number of used slots as a constant: let it read all slots
+            except RuntimeError as error:
+                if isinstance(error, torch._dynamo.exc.TorchDynamoException) or "ecompil" not in str(error):
+                    raise
+                # the graph holds the first number of used slots as a constant: let it read all slots
                 self._graphs[key] = _compile_step(self.model, flat, None)
                 y, is_of_fixed_size = self._graphs[key](flat, inputs)
         except torch._dynamo.exc.TorchDynamoException as error:
@@ -155,25 +162,27 @@ class FlatState(NamedTuple):
     tree: the state.
     tensors: its tensors; one that several layers share is there once.
     places: for each leaf of the tree, the index of its tensor.
-    used: number of slots at the beginning of the largest caches that hold all their keys, at least 1; 0 if no cache has
-        the given size.
+    slots: size of the largest caches with a position for each key; None without such caches.
+    used: number of slots at the beginning of these caches that hold all their keys, at least 1; 0 without such caches.
     """
 
     tree: State
     tensors: list[Tensor]
     places: tuple[int, ...]
+    slots: int | None
     used: int
 
     @staticmethod
-    def copy_of(state: State, slots: int | None) -> "FlatState":
+    def copy_of(state: State) -> "FlatState":
         """Return a copy of a state, whose tensors are contiguous and share no memory.
 
         state: the state.
-        slots: size of the largest caches.
         """
         index: dict[int, int] = {}
         tensors, places, used = list[Tensor](), [], 0
-        for name, leaf in leaves(state):
+        named = leaves(state)
+        slots = max((leaf.shape[1] for name, leaf in named if name == "pos" and leaf.dim() == 2), default=0) or None
+        for name, leaf in named:
             if id(leaf) not in index:
                 index[id(leaf)] = len(tensors)
                 tensors.append(leaf.clone(memory_format=torch.contiguous_format))
@@ -183,12 +192,12 @@ class FlatState(NamedTuple):
             places.append(index[id(leaf)])
         remaining = iter(places)
         tree = map_state(lambda _, __: tensors[next(remaining)], state)
-        return FlatState(tree, tensors, tuple(places), used)
+        return FlatState(tree, tensors, tuple(places), slots, used)
 
     @property
     def sizes(self) -> Hashable:
         """Sizes and sharing of the tensors; states with equal sizes run in the same graph."""
-        return self.places, bool(self.used), tuple([(x.shape, x.dtype, x.device) for x in self.tensors])
+        return self.places, self.slots, tuple([(x.shape, x.dtype, x.device) for x in self.tensors])
 
     def with_tensors(self, tensors: Sequence[Tensor]) -> State:
         """Return the tree with other tensors.
@@ -206,7 +215,7 @@ def _compile_step(model: Any, flat: FlatState, slots: int | None) -> Graph:
     Attention reads only the used slots of caches with `slots` slots; with None, it reads all slots.
     """
     empty = torch.empty(0)
-    form = FlatState(map_state(lambda _, __: empty, flat.tree), [], flat.places, 0)
+    form = FlatState(map_state(lambda _, __: empty, flat.tree), [], flat.places, None, 0)
     firsts = [flat.places.index(place) for place in range(len(flat.tensors))]
 
     def step(
@@ -234,11 +243,12 @@ def _compile_step(model: Any, flat: FlatState, slots: int | None) -> Graph:
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, GRAPHS)
     on_cpu = all(x.device.type == "cpu" for x in flat.tensors)
     options: dict[str, Any] | None = {"cpp_wrapper": True} if BACKEND == "inductor" and on_cpu else None
-    compiled = torch.compile(step, fullgraph=True, backend=BACKEND, options=options)
+    # dynamic=False: all models share the code of `step`, so other sizes of another model would become variables
+    compiled = torch.compile(step, fullgraph=True, dynamic=False, backend=BACKEND, options=options)
 
     def run(flat: FlatState, inputs: Sequence[Tensor]) -> tuple[Tensor, bool]:
         # a graph takes the sizes of tensors as variables, but not numbers
-        used = torch.empty(0 if slots is None else flat.used + 1, 0)
+        used = torch.empty(0 if slots is None else min(flat.used + 1, slots), 0)
         if slots is not None:
             torch._dynamo.maybe_mark_dynamic(used, 0)
         return compiled(flat.tensors, used, *inputs)

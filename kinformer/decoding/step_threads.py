@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import torch
 
 FEW_ROWS = 8  # with more rows, products are long enough for several threads
+FEW_SPINS = 10_000  # libgomp's own count is at least 300,000 unless a machine has more threads than cores
 
 
 @contextmanager
@@ -39,4 +40,5 @@ def threads_sleep(environ: Mapping[str, str]) -> bool:
 
     environ: environment variables.
     """
-    return environ.get("OMP_WAIT_POLICY", "").lower() == "passive" or "GOMP_SPINCOUNT" in environ
+    policy, spins = environ.get("OMP_WAIT_POLICY", "").lower(), environ.get("GOMP_SPINCOUNT", "")
+    return policy == "passive" or (policy != "active" and spins.isdecimal() and int(spins) <= FEW_SPINS)

@@ -132,6 +132,36 @@ def test_later_calls_use_the_graph_again_if_their_rows_are_of_similar_length() -
     assert unhooked(f"{__name__}:{later_calls.__name__}") == [1, 1, 1]
 
 
+def in_one_process() -> list[bool]:
+    """Whether compiled decoding is that of uncompiled decoding: other heads, streams in turn, and a later hook."""
+    compiled_steps.BACKEND = "eager"
+    torch.set_default_dtype(torch.float64)
+    torch._dynamo.reset()
+    sizes: dict[str, Any] = {"d": 16, "depth": 2, "vocab": 11, "length": 300}
+    equal = []
+    for heads in (2, 4):
+        model = kf.gpt(heads=heads, **sizes)
+        steps = CompiledSteps(model)
+        for prompt in ([3, 1, 4], [2]):  # layers share positions in the cache of a longer prompt
+            free = generate(model, prompt, 12, temperature=0, stop=-1)
+            equal.append(torch.equal(generate(model, prompt, 12, temperature=0, stop=-1, compile=steps), free))
+    streams = [kf.stream(model, [1, 2], count, temperature=0, stop=-1, compile=steps) for count in (140, 60)]
+    texts: list[list[int]] = [[], []]
+    for _ in range(140):
+        for text, stream in zip(texts, streams, strict=True):
+            text.extend(int(token) for token in [next(stream, None)] if token is not None)
+    for text, count in zip(texts, (140, 60), strict=True):
+        equal.append(text == generate(model, [1, 2], count, temperature=0, stop=-1)[0, 2:].tolist())
+    model.head.register_forward_hook(lambda layer, inputs, y: -y)
+    free = generate(model, [2], 12, temperature=0, stop=-1)
+    equal.append(torch.equal(generate(model, [2], 12, temperature=0, stop=-1, compile=steps), free))
+    return equal
+
+
+def test_other_models_streams_in_turn_and_later_hooks_keep_the_tokens() -> None:
+    assert unhooked(f"{__name__}:{in_one_process.__name__}") == [True] * 7
+
+
 def test_lengths_are_rounded_up_to_the_next_power_of_two_above() -> None:
     assert [round_length(length) for length in (1, 127, 128, 255, 256, 1000)] == [128, 128, 256, 256, 512, 1024]
 

@@ -23,7 +23,8 @@ def three_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_threads_sleep_if_the_environment_says_so() -> None:
     assert threads_sleep({"OMP_WAIT_POLICY": "passive"}) and threads_sleep({"GOMP_SPINCOUNT": "1000"})
-    assert not threads_sleep({}) and not threads_sleep({"OMP_WAIT_POLICY": "active"})
+    assert not threads_sleep({}) and not threads_sleep({"OMP_WAIT_POLICY": "active", "GOMP_SPINCOUNT": "1000"})
+    assert not threads_sleep({"GOMP_SPINCOUNT": "infinite"}) and not threads_sleep({"GOMP_SPINCOUNT": "30000000"})
 
 
 @pytest.mark.parametrize(("rows", "tokens", "threads"), [(FEW_ROWS, 1, 1), (FEW_ROWS + 1, 1, 3), (1, 2, 3)])

@@ -61,7 +61,7 @@ def _table(advice: Advice) -> Table:
         speed = "-" if fit.faster is None else f"{fit.faster[1]:.2f} at {fit.faster[0]:,} tokens"
         flops, parameters = f"{advice.batch * estimate.row_flops / 1e9:,.3g}", f"{estimate.parameters:,}"
         bits = [_score(fit, task) for task in texts]
-        reach = [("no limit" if fit.reach is None else f"{fit.reach:,}")] if advice.task == "lm" else []
+        reach = [("no known limit" if fit.reach is None else f"{fit.reach:,}")] if advice.task == "lm" else []
         table.add_row(estimate.choice.text, *bits, *reach, flops, size(fit.process), parameters, state, speed)
     return table
 

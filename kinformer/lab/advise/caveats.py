@@ -35,7 +35,7 @@ def caveats(
         timing = f"steps of one block of width 256 were timed {conditions}" + (f", but not for {slow}" if slow else "")
     yield f"Speed: operations are additions and multiplications; {timing}."
     unsure, measured = [fit.name for fit in fits if not fit.estimate.sure], [f"{at:,}" for at in ROWS]
-    if unsure and len(unsure) == len(fits):
+    if unsure and not any(fit.estimate.sure for fit in fits if fit.name not in SLOW):
         slow_names = ", ".join(fit.name for fit in fits if fit.name in SLOW)
         other = f", and for {slow_names} from rows of {min(SHORT)} and {min(ROWS)}" if slow_names else ""
         yield f"Cost of rows of {length:,} tokens: extrapolated from rows of {' and '.join(measured)} tokens{other}."

@@ -28,7 +28,7 @@ class Fit:
     process: float
     largest_batch: int
     faster: tuple[int, float] | None
-    length: int = 0
+    length: int
     reach: int | None = None
 
     @property
@@ -36,7 +36,8 @@ class Fit:
         """Sentences about what the member cannot do on such rows: it may see only a part of them."""
         if self.reach is None or self.reach + 1 >= self.length:
             return []
-        return [f"An output depends on at most the last {self.reach:,} tokens, not on all {self.length:,} of a row."]
+        tokens = f"the last {self.reach + 1:,} of the {self.length:,} tokens of a row"
+        return [f"An output depends on at most {tokens}, before training."]
 
     @property
     def costs(self) -> tuple[float, float, float]:

@@ -141,6 +141,7 @@ def cost(
         used = used.extrapolate(less, (batch - max_rows) / (max_rows - max_rows // 2))
     process = None if before is None else before + used.process_growth(before if anew else None)
     flops, once = (batch * count for count in _flops(model, length))
+    on_progress(PERCENT)
     reader_counts = {
         layer: dict(counts) for layer, counts in readers.items()
     }  # asdict turns Counters into other mappings

@@ -19,7 +19,7 @@ def test_the_reach_of_windows_is_their_sum_over_the_layers() -> None:
 def test_a_member_that_sees_less_than_a_row_says_so() -> None:
     estimate = estimate_training(at_length("longformer_lm", 8192), 8192)
     fit = Fit("longformer_lm", estimate, 1.0, 1, None, 8192, 287)
-    assert fit.limits == ["An output depends on at most the last 287 tokens, not on all 8,192 of a row."]
+    assert fit.limits == ["An output depends on at most the last 288 of the 8,192 tokens of a row, before training."]
     assert not replace(fit, length=288).limits and not replace(fit, reach=None).limits
 
 

@@ -23,7 +23,7 @@ Ends = dict[str, tuple[float, float]]
 
 
 def fit(name: str, flops: float, state: float | None, memory: float) -> Fit:
-    return Fit(name, replace(ESTIMATE, row_flops=flops, state_bytes=state), memory, 1, None)
+    return Fit(name, replace(ESTIMATE, row_flops=flops, state_bytes=state), memory, 1, None, 256)
 
 
 def task(name: str, intervals: Ends, metric: str = BITS, single: tuple[str, ...] = ()) -> ArenaScores:

@@ -14,7 +14,7 @@ from kinformer.lab.claims.support.verdict import Claim, Verdict
 
 VERDICTS = get_args(Verdict)
 NOT_MEASURED = "not measured"  # in place of a verdict
-NO_SETTINGS = ("SAYS", "SOURCE", "MINUTES", "TYPE_CHECKING")  # constants that change no measurement
+NO_SETTINGS = ("SAYS", "SOURCE", "MINUTES", "SCALE", "PAPER_SIZES", "TYPE_CHECKING")  # they change no measurement
 REPORTS = Path(__file__).parents[1] / "reports"  # of the measurements that the package ships
 
 
