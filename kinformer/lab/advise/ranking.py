@@ -171,9 +171,8 @@ def rank_members(
     every = []
     for name, estimate in estimates.items():
         process, largest_batch = _process_bytes(estimate, batch, before), _largest_batch(estimate, before, bytes_there)
-        every.append(
-            Fit(name, estimate, process, largest_batch, relative_speed(name, length, baseline), length, reach_of(name))
-        )
+        speed, reach = relative_speed(name, length, baseline), reach_of(name) if task == "lm" else None
+        every.append(Fit(name, estimate, process, largest_batch, speed, length, reach))
     fits = sorted((fit for fit in every if fit.process <= bytes_there), key=lambda fit: fit.estimate.row_flops)
     large = sorted((fit for fit in every if fit.process > bytes_there), key=lambda fit: fit.process)
     if not fits:

@@ -63,4 +63,4 @@ def test_minutes_allow_about_two_hundred_steps(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_minutes_are_plain_numbers() -> None:
-    assert [minutes.plain_minutes(value) for value in (0.1, 3.0, 3.1, 46, 721, 1441)] == [3, 3, 5, 60, 1440, 2880]
+    assert [minutes.round_up_minutes(value) for value in (0.1, 3.0, 3.1, 46, 721, 1441)] == [3, 3, 5, 60, 1440, 2880]
