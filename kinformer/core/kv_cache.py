@@ -75,7 +75,7 @@ class KV(NamedTuple):
     def keys(self, pos: Int[Tensor, "B 1 N"], used: int | None = None, is_own: bool = True) -> Keys:
         """Return the keys in the first `used` slots (in all if None); `pos` holds their positions."""
 
-        def first(x: Tensor, dim: int) -> Tensor:
+        def first(x: Tensor, dim: int) -> Tensor:  # in a graph `used` may be a variable, which slices do not take
             return x if used is None else x.narrow(dim, 0, used)
 
         extras = {name: first(side, 2) for name, side in self.extras.items()}
@@ -280,7 +280,7 @@ def _plan_into_slots(pos: Tensor, live: Tensor, new: Tensor, after: Tensor, used
     size, length = pos.shape[1], new.shape[1]
     at = torch.arange(size, device=pos.device)
     rank = torch.where(live, at + size, at)
-    if length == 1:
+    if length == 1:  # a minimum is faster than a sort
         slots = rank.amin(1, keepdim=True) % size
         filled = torch.where(at == slots, new, pos)
     else:
@@ -312,7 +312,7 @@ def _apply_plan(plan: CachePlan, state: KV, keys: Keys) -> tuple[Keys, KV]:
             old.narrow(dim, plan.lo, new.shape[dim]).copy_(new)
             return old
         new = _mark_lost(new.to(old.dtype), plan.overflows)
-        if not learning and torch.compiler.is_compiling():  # of the two, the compiler does only this in place
+        if not learning and torch.compiler.is_compiling():  # inductor does only this one in place
             return old.index_put_(_indices(plan.slots, old.shape[:dim]), new)
         at = plan.slots.view(len(new), *[1] * (dim - 1), -1, *[1] * (new.dim() - dim - 1)).expand_as(new)
         return old.scatter(dim, at, new) if learning else old.scatter_(dim, at, new)

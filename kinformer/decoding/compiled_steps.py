@@ -19,6 +19,7 @@ LEAST_SLOTS = 128  # lengths are rounded up to a power of two from here on, so t
 EAGER = 4  # steps that run uncompiled first, to measure what the graph saves
 GRAPHS = 64  # graphs that torch keeps for the code of a step: one for each model, number of rows and rounded length
 ONE_AT_A_TIME = Lock()  # the stance of the compiler belongs to the whole process
+RECOMPILED = "Recompilation triggered"  # begins torch's error if a graph does not fit and guards were skipped
 BACKEND = "inductor"
 
 Graph = Callable[["FlatState", Sequence[Tensor]], tuple[Tensor, bool]]
@@ -81,6 +82,7 @@ class CompiledSteps:
         return self._times if self._times.compiled < inf else None
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
+        self._latest = None  # frees the caches of an earlier row
         try:
             return self.model.start(batch, round_length(length), dtype=dtype, device=device)
         except ValueError:  # the rounded length is beyond a limit of the model
@@ -104,13 +106,14 @@ class CompiledSteps:
             self._uncompiled += 1
             self._times = self._times._replace(eager=min(self._times.eager, time.perf_counter() - began))
             return out
-        is_same_row = self._latest is not None and self._latest.tree is state
-        flat = self._latest if is_same_row and self._latest is not None else FlatState.copy_of(state)
+        latest = self._latest if self._latest is not None and self._latest.tree is state else None
+        flat = latest or FlatState.copy_of(state)
         key = flat.sizes, ctx is None, ctx is None or ctx.decoding is None
         graph = self._graphs.get(key)
         if graph is None:
             self._graphs[key] = _compile_step(self.model, flat, flat.slots)
-        y = self._run(key, tokens, ctx, flat, is_same_row and graph is not None)
+        guards_hold = latest is not None and graph is not None  # they were checked at the first step of the row
+        y = self._run(key, flat, _inputs_of(tokens, ctx), guards_hold)
         seconds = time.perf_counter() - began
         if self._graphs[key] is not graph:
             self._times = self._times._replace(compilation=self._times.compilation + seconds)
@@ -119,30 +122,11 @@ class CompiledSteps:
         self._latest = flat._replace(used=flat.used and flat.used + 1)
         return Out(y, flat.tree)
 
-    def _run(
-        self, key: Hashable, tokens: Int[Tensor, "B 1"], ctx: Context | None, flat: "FlatState", is_checked: bool
-    ) -> Tensor:
-        decoding = None if ctx is None else ctx.decoding
-        counts = [] if decoding is None else [decoding.step, torch.tensor(decoding.max_new_tokens)]
-        inputs = [tokens, *([] if ctx is None else [ctx.pos]), *counts]
-        # views of the growing rows have other strides at each step, which would compile the graph again
-        inputs = [x.clone(memory_format=torch.contiguous_format) for x in inputs]
+    def _run(self, key: Hashable, flat: "FlatState", inputs: Sequence[Tensor], guards_hold: bool) -> Tensor:
+        """Return the logits of a step, after its errors are put into one line."""
         name = display_name(self.model)
         try:
-            try:
-                # guards were checked at the first step of the row; later ones would see hooks only with this setting
-                with (
-                    ONE_AT_A_TIME,
-                    torch.compiler.set_stance("default", skip_guard_eval_unsafe=is_checked),
-                    torch._dynamo.config.patch(skip_nnmodule_hook_guards=False) if not is_checked else nullcontext(),
-                ):
-                    y, is_of_fixed_size = self._graphs[key](flat, inputs)
-            except RuntimeError as error:
-                if isinstance(error, torch._dynamo.exc.TorchDynamoException) or "ecompil" not in str(error):
-                    raise
-                # the graph holds the first number of used slots as a constant: let it read all slots
-                self._graphs[key] = _compile_step(self.model, flat, None)
-                y, is_of_fixed_size = self._graphs[key](flat, inputs)
+            y, is_of_fixed_size = self._run_graph(key, flat, inputs, guards_hold)
         except torch._dynamo.exc.TorchDynamoException as error:
             lines = str(error).strip().splitlines() or [""]
             raise ValueError(
@@ -154,6 +138,30 @@ class CompiledSteps:
                 "Leave compile out"
             )
         return y
+
+    def _run_graph(
+        self, key: Hashable, flat: "FlatState", inputs: Sequence[Tensor], guards_hold: bool
+    ) -> tuple[Tensor, bool]:
+        """Run a graph. If it holds the first number of used slots as a constant, replace it by one for all slots."""
+        # by default, torch does not guard against hooks that are added later
+        hooks = nullcontext() if guards_hold else torch._dynamo.config.patch(skip_nnmodule_hook_guards=False)
+        try:
+            with ONE_AT_A_TIME, torch.compiler.set_stance("default", skip_guard_eval_unsafe=guards_hold), hooks:
+                return self._graphs[key](flat, inputs)
+        except RuntimeError as error:
+            if not str(error).startswith(RECOMPILED):
+                raise
+        self._graphs[key] = _compile_step(self.model, flat, None)
+        return self._run_graph(key, flat, inputs, guards_hold=False)
+
+
+def _inputs_of(tokens: Int[Tensor, "B 1"], ctx: Context | None) -> list[Tensor]:
+    """Return the tensors of a step's tokens and context."""
+    decoding = None if ctx is None else ctx.decoding
+    counts = [] if decoding is None else [decoding.step, torch.tensor(decoding.max_new_tokens)]
+    inputs = [tokens, *([] if ctx is None else [ctx.pos]), *counts]
+    # views of the growing rows have other strides at each step, which would compile the graph again
+    return [x.clone(memory_format=torch.contiguous_format) for x in inputs]
 
 
 class FlatState(NamedTuple):
