@@ -6,6 +6,7 @@ keywords, and `check_keywords` before building.
 
 import ast
 import inspect
+import math
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -16,7 +17,7 @@ from kinformer.core.quote import quote
 
 # names that an order of cost may use besides keywords: the size of an input, with its unit, and functions
 SIZES = {"L": "tokens in a row", "elements": "elements of a set", "pixels": "values of a picture", "steps": "steps"}
-FUNCTIONS = ("log", "sqrt")
+FUNCTIONS = {"log": math.log, "sqrt": math.sqrt}
 _SCALARS: tuple[Any, ...] = (int, float, bool, str, types.NoneType)
 _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
@@ -163,6 +164,15 @@ def check_cost(cost: str, keywords: Iterable[str]) -> str:
             f"{', '.join((*SIZES, *FUNCTIONS))}"
         )
     return cost
+
+
+def cost_value(cost: str, values: Mapping[str, float]) -> float:
+    """Return the value of an order of cost.
+
+    cost: the order of cost, as `check_cost` allows it.
+    values: value of each name in it.
+    """
+    return float(eval(cost, {"__builtins__": {}, **FUNCTIONS}, dict(values)))
 
 
 def _is_arithmetic(node: ast.expr) -> bool:

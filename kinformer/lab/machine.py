@@ -1,4 +1,4 @@
-"""The words that reports use for the machine and the versions of a measurement."""
+"""The machine: its default device, and words for it and for the versions of a measurement."""
 
 import os
 import platform
@@ -9,6 +9,11 @@ from pathlib import Path
 import torch
 
 from kinformer import __version__
+
+
+def default_device() -> torch.device:
+    """Return the GPU if there is one, otherwise the CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def describe_processor() -> str:

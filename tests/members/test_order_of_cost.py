@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from kinformer.core.discover import find_member, member, members
-from kinformer.core.keywords import FUNCTIONS, SIZES, signature
+from kinformer.core.keywords import FUNCTIONS, SIZES, cost_value, signature
 from kinformer.lab.cost.cost import counting, sample_rows
 from kinformer.nn.mechanisms import highest_scores, lsh, sorted_groups
 from kinformer.nn.mechanisms.centroids import Centroids
@@ -162,10 +162,6 @@ def names(cost: str) -> set[str]:
     return {node.id for node in ast.walk(ast.parse(cost)) if isinstance(node, ast.Name)}.difference(FUNCTIONS)
 
 
-def value(term: str, values: Mapping[str, Any]) -> float:
-    return float(eval(term, {"log": math.log, "sqrt": math.sqrt}, dict(values)))
-
-
 def explains(counted: Sequence[float], declared: Sequence[Sequence[float]]) -> bool:
     """True if positive multiples of the declared differences, one list for each term, give the counted ones.
 
@@ -188,7 +184,7 @@ def grows_with_size(cost: str, count_at: Callable[[int], int], sizes: Sequence[i
         return [of(larger) - larger / smaller * of(smaller) for smaller, larger in pairwise(sizes)]
 
     def value_at(term: str, size: int) -> float:
-        return value(term, {**values, name: size})
+        return cost_value(term, {**values, name: size})
 
     counted = differences(count_at)
     declared = [differences(functools.partial(value_at, term)) for term in terms(cost)]
@@ -218,7 +214,7 @@ def grows_with_keyword(
         return [of(*after) - of(*before) for before, after in pairs]
 
     def value_at(term: str, size: int, step: int) -> float:
-        return value(term, {**values, unit: size, keyword: step})
+        return cost_value(term, {**values, unit: size, keyword: step})
 
     counted = differences(count_at)
     if max(map(abs, counted[:-1])) < NOTICEABLE * count_at(*steps[-1]):

@@ -3,11 +3,7 @@
 import torch
 
 from kinformer.lab.errors import UserError
-
-
-def default_device() -> torch.device:
-    """Return the GPU if there is one, otherwise the CPU."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+from kinformer.lab.machine import default_device
 
 
 def parse_device(name: str | None) -> torch.device:

@@ -33,6 +33,7 @@ from kinformer.lab.cost.resident_memory import before_training
 from kinformer.lab.data.data import Data
 from kinformer.lab.data.text import TextData
 from kinformer.lab.errors import UserError
+from kinformer.lab.machine import default_device
 from kinformer.lab.member_choice import folder_name
 from kinformer.lab.train.member_fit import check_readable, fit_keywords, longest_row
 from kinformer.lab.train.settings import Settings
@@ -288,7 +289,8 @@ def _commands(
     common += [] if settings.precision == "float32" else ["--precision", settings.precision]
     common += [] if device is None else ["--device", device]
     choices = [fit.estimate.choice for fit in fits]
-    minutes = [training_minutes(fit.estimate, fit.length, settings.batch, settings.precision, device) for fit in fits]
+    where = default_device() if device is None else torch.device(device)
+    minutes = [training_minutes(fit.estimate, fit.length, settings.batch, settings.precision, where) for fit in fits]
     lines = [
         [
             *("train", choice.name, *as_texts(choice.keywords), *common, "--minutes", str(count)),

@@ -17,7 +17,7 @@ DAY = 24 * 60
 
 
 def training_minutes(
-    estimate: TrainingEstimate, length: int, batch: int, precision: Precision, device: str | None
+    estimate: TrainingEstimate, length: int, batch: int, precision: Precision, device: torch.device
 ) -> int:
     """Return the minutes in which a member (named model) makes about 200 steps, rounded up.
 
@@ -28,14 +28,11 @@ def training_minutes(
     length: tokens of a row.
     batch: rows of a batch.
     precision: precision of the training.
-    device: device of the training; None is the GPU if there is one, otherwise the CPU.
+    device: device of the training.
     """
     timed = min(length, TIMED)
-    model = estimate.choice.build(0).to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    try:
-        seconds = median(step_seconds(model, 1, timed, precision) for _ in range(TURNS))
-    except ValueError:  # the model reads no rows of this length
-        return ROUND_MINUTES[0]
+    model = estimate.choice.build(0).to(device)
+    seconds = median(step_seconds(model, 1, timed, precision) for _ in range(TURNS))
     growth = estimate.row_flops / estimate_training(estimate.choice, timed).row_flops
     return round_up_minutes(STEPS * batch * growth * seconds / 60)
 

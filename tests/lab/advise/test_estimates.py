@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+import torch
 
 from kinformer.lab.advise import training_minutes as minutes
 from kinformer.lab.advise.estimates import at_length, estimate_training, has_linear_cost, reach_of
@@ -56,9 +57,9 @@ def test_minutes_allow_about_two_hundred_steps(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(minutes, "step_seconds", step_seconds)
     for length, batch, expected in ((256, 1, 3), (512, 4, 10), (512, 16, 30)):  # 100, 400 and 1,600 seconds
         estimate = estimate_training(at_length("lstm", length), length)
-        assert minutes.training_minutes(estimate, length, batch, "float32", "cpu") == expected
+        assert minutes.training_minutes(estimate, length, batch, "float32", torch.device("cpu")) == expected
     estimate = estimate_training(at_length("lstm", 8192), 8192)
-    assert minutes.training_minutes(estimate, 8192, 4, "float32", "cpu") == 120  # 16 times 400 seconds
+    assert minutes.training_minutes(estimate, 8192, 4, "float32", torch.device("cpu")) == 120  # 16 times 400 seconds
     assert rows == [(1, length) for length in (256, 512, 512, 512) for _ in range(minutes.TURNS)]
 
 
