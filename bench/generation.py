@@ -40,7 +40,7 @@ def measure(title: str, ours: Any, theirs: Any, vocab: int, batch: int, steps: i
         return theirs.generate(prompt, attention_mask=mask, do_sample=False, use_cache=True, max_new_tokens=steps)
 
     def read_weights() -> Tensor:
-        """Read each weight once per token: no step can be faster."""
+        """Read each weight once per token, as a step does that multiplies by each of them."""
         return torch.stack([weights.sum() for _ in range(steps)])
 
     weights = torch.cat([weight.detach().flatten() for weight in ours.parameters()])

@@ -50,7 +50,7 @@ def write(page: Page, console: Console) -> None:
             console.print(text, style=style)
         if page.public:
             _methods(subject, console, width)
-    for line in _claims(page):
+    for line in _claims(page, width_of(console)):
         console.print(line)
     for line in _commands(page):
         console.print(line)
@@ -167,14 +167,15 @@ def _lines(named: dict[str, Any], console: Console, width: int) -> None:
             console.print(" " * (size + 4) + line)
 
 
-def _claims(page: Page) -> Iterator[str]:
-    """The claims about a member of the library, a line for each: the verdict, then the claim, then its command."""
+def _claims(page: Page, width: int) -> Iterator[str]:
+    """The lines of the claims about a member of the library: the verdict, then the claim, then its command."""
     folder, _, name = page.heading.partition("/")
     claims = member_facts().get(name, {}).get("claims", []) if folder == "members" else []
     if claims:
         yield "\n  claims of its paper, with the verdicts of our measurements:"
     for claim in claims:
-        yield f"    {measured_verdict(claim)}: {first_sentence(part_files('claims')[claim])} (kinformer claim {claim})"
+        text = f"{measured_verdict(claim)}: {first_sentence(part_files('claims')[claim])} (kinformer claim {claim})"
+        yield from textwrap.wrap(text, width, initial_indent="    ", subsequent_indent="      ")
 
 
 def _commands(page: Page) -> Iterator[str]:

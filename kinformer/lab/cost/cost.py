@@ -128,7 +128,7 @@ def cost(
     readers: dict[str, Counter[str]] = {}
     max_rows = max(2, TOKENS // length)
     sizes = [*([max_rows // 2] if batch > max_rows else []), min(batch, max_rows)]
-    total_rows, done_rows = STEPS * (1 + model.lanes) * sum(sizes) + 1, 0  # the last one is the row of the flops
+    total_rows, done_rows = STEPS * (1 + model.lanes) * sum(sizes) + 1, 0  # 1: the row whose operations are counted
 
     def on_step(rows: int) -> None:
         nonlocal done_rows
