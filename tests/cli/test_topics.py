@@ -184,6 +184,7 @@ def test_claims_and_laws_have_short_pages_and_hide_no_part(capsys: pytest.Captur
     assert "- holds: " in page and "measured in " in page and "seeds: " in page
     assert run_show(capsys, "agent_memory").splitlines()[1].startswith(f"{measured_verdict('agent_memory')}: Agents")
     assert f"    {measured_verdict('spalm_names')}: SPALM predicts" in run_show(capsys, "members/spalm")
+    assert run(["show", "claims/bigbird_paths"]) == 0 and capsys.readouterr().out == page
     for law, text in (("padding", "padding on the left"), ("laws/rows", "rows of a decoding state")):
         out = run_show(capsys, law)
         assert text in out and f"kinformer check RUN --law {law.removeprefix('laws/')}" in out

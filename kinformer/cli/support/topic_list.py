@@ -17,6 +17,7 @@ from kinformer.pages.module_docs import sentence
 
 NARROW, WIDE = 60, 110  # characters of a line
 LAWS = "laws/"
+CLAIMS = "claims/"
 MEMBERS = {  # a member that trains with each kind of data
     "text": "gpt",
     "pairs": "transformer",
@@ -172,8 +173,10 @@ def print_command(name: str, command: Any, console: Console) -> None:
 def is_claim_or_law(name: str) -> bool:
     """Return True for the name of a claim of a paper, or of a law that `kinformer check` tests.
 
-    name: the name, such as "padding", or "laws/rows" if a part has the name too.
+    name: the name, such as "padding" or "claims/rope_shift", or "laws/rows" if a part has the name too.
     """
+    if name.startswith(CLAIMS):
+        return name.removeprefix(CLAIMS) in part_files("claims")
     if name in static_source.first_sentences("claims", "claim") or name.startswith(LAWS):
         return name.removeprefix(LAWS) in (*part_files("laws"), *part_files("claims"))
     has_other_page = name in CONTRACTS or topic_name(name) or any(name in part_files(kind) for kind in kinds())
@@ -186,8 +189,8 @@ def print_claim_or_law(name: str, console: Console) -> None:
     name: the name of the claim or the law.
     console: the console to print on.
     """
-    name = name.removeprefix(LAWS)
-    if name in part_files("laws"):
+    is_claim, name = name.startswith(CLAIMS), name.removeprefix(LAWS).removeprefix(CLAIMS)
+    if not is_claim and name in part_files("laws"):
         kind, text = "laws", str(static_source.constant(part_files("laws")[name], "SAYS"))
         commands = [f"kinformer check FILE.py --law {name}", f"kinformer check RUN --law {name}"]
     else:
