@@ -54,7 +54,8 @@ class CompiledSteps:
     into the tensors of the old one, and attention reads only the used slots. The first steps run uncompiled, for
     `times`.
 
-    Between two tokens of a row only the values of weights may change: guards are checked at the first step of a row.
+    Between two tokens of a row, only the values of weights may change. The graph does not notice other changes of the
+    model until the next row.
 
     A few mechanisms sort or gather keys and need the number of keys as a constant. A second graph then reads all slots.
 
