@@ -100,6 +100,13 @@ class KV(NamedTuple):
                 "call returned, or call kf.fork(state) before the first use"
             )
 
+    def branch(self) -> "KV":
+        """Return a cache that shares the slots and may read other next keys, as `state.branch` says.
+
+        New keys are written only to slots that no later query of this cache reads, or into other tensors.
+        """
+        return self._replace(k=self.k.detach())  # another object, so that the original is not marked as spent
+
     def with_more_slots(self, extra: int) -> "KV":
         """Return the cache with `extra` more empty slots."""
 

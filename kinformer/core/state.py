@@ -108,6 +108,22 @@ def fork(state: State) -> State:
     return map_state(_once_per_tensor(lambda _, leaf: leaf.clone()), state, at=_check_unspent)
 
 
+def branch(state: State) -> State:
+    """Return a state that may read other next tokens than the original, before the original reads its own.
+
+    Choose it to try tokens, and `fork` to continue both. Slots of a cache are shared, because only slots that hold no
+    key of the next tokens are written to. Other tensors are copied. A call with the original spoils the branch.
+
+    Errors: ValueError if a layer has already written into the tensors of the state, where that can be known.
+    """
+
+    def branch_part(part: State) -> State | None:
+        _check_unspent(part)
+        return part.branch() if hasattr(part, "branch") else None
+
+    return map_state(_once_per_tensor(lambda _, leaf: leaf.clone()), state, at=branch_part)
+
+
 def detach(state: State) -> State:
     """Return the same state, detached from the autograd graph."""
     return map_state(_once_per_tensor(lambda _, leaf: leaf.detach()), state, at=_check_unspent)

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from kinformer.core.state import fork
+from kinformer.core.state import branch
 from kinformer.core.unrepeatable import unrepeatable_parts
 from kinformer.decoding.generation_state import GenerationState, append_tokens, logits_of_last
 from kinformer.decoding.sampling import Choose, Stop, TokensCallback, report_tokens
@@ -65,9 +65,9 @@ def lookup_steps(
     the model reads the proposed tokens, and the longest beginning that agrees with its own choices is kept. Choose it
     for texts that repeat their prompt, such as summaries, edits and code. Without repetition it saves nothing.
 
-    After a wrong proposal, a copy of the decoding state from before it continues, and the right tokens are read again
-    with the next ones. So any decoding state can be used, also one that cannot be shortened. While more than `count`
-    tokens wait to be read, nothing is proposed.
+    A branch of the decoding state reads the proposed tokens. After a wrong one the original continues, and the right
+    tokens are read again with the next ones. So any decoding state can be used, also one that cannot be shortened.
+    While more than `count` tokens wait to be read, nothing is proposed.
 
     model: model with `logits`.
     text: one prompt and the model's decoding state.
@@ -85,9 +85,9 @@ def lookup_steps(
         earlier.extend(text.rows[0, searched:].tolist())
         searched = text.rows.shape[1]
         proposed = earlier.propose(size if text.unread <= count else 0)
-        before = text._replace(state=fork(text.state)) if proposed else text
         longer = torch.cat([text.rows, text.rows.new_tensor([proposed])], 1) if proposed else text.rows
-        read = text._replace(rows=longer, unread=text.unread + len(proposed))
+        before, state = text, branch(text.state) if proposed else text.state
+        read = text._replace(rows=longer, unread=text.unread + len(proposed), state=state)
         logits, after = logits_of_last(model, read, len(proposed) + 1)
         for place in range(len(proposed) + 1):
             new = choose(logits[:, place], before.rows)

@@ -1,7 +1,7 @@
 """Law rows: rows of a decoding state can be reset and selected, and a state can be forked and widened.
 
 A reset row continues like a fresh row, and a selected row like the row that it copies. A fork (copy of a state) is
-independent of its original. A widened state, with more cache slots, continues like the original state.
+independent of its original. A branch, which shares a cache, leaves its original as it was. A widened state, with more cache slots, continues like the original state.
 """
 
 from collections.abc import Iterator
@@ -12,13 +12,13 @@ from torch import Tensor
 
 from kinformer.core.kv_cache import widen_caches
 from kinformer.core.layer import State
-from kinformer.core.state import fork, leaves, reset, select
+from kinformer.core.state import branch, fork, leaves, reset, select
 from kinformer.laws.support.comparisons import agree_out, agree_states, join_outs
 from kinformer.laws.support.findings import Broken, Unjudged, find_smallest, findings
 from kinformer.laws.support.input_batch import InputBatch
 from kinformer.laws.support.subject import Subject
 
-SAYS = "rows of a decoding state can be reset and selected, and a state can be forked and get more cache slots"
+SAYS = "rows of a decoding state can be reset and selected, and a state can be forked, branched and widened"
 OVER = "layer"
 LENGTH = 6
 PICKED = [2, 0, 0, 1]
@@ -30,8 +30,8 @@ def judge(subject: Subject) -> Iterator[str]:
 
     subject: a layer with the part to test.
 
-    The law resets some rows of the state, selects rows, forks (copies) the state, and widens it to more cache slots. A
-    call may overwrite its state, so each change is made on a fork.
+    The law resets some rows of the state, selects rows, forks (copies) the state, branches it, and widens it to more
+    cache slots. A call may overwrite its state, so each change is made on a fork.
     """
     module = subject.build()
     stateless = ""
@@ -62,6 +62,7 @@ def _check(length: int, subject: Subject, module: Any) -> None:
     rest = batch.columns(length, 2 * length)
     _select(subject, module, fork(state), rest)
     _fork(subject, module, fork(state), rest, other_batch.columns(length, 2 * length))
+    _branch(subject, module, fork(state), rest, other_batch.columns(length, 2 * length))
     _reset(subject, module, fork(state), rest, length)
     _widen(subject, module, state, rest)
 
@@ -105,6 +106,17 @@ def _fork(subject: Subject, module: Any, state: State, rest: InputBatch, other: 
         subject.call(module, other.columns(0, middle), copy)
         second = subject.call(module, rest.columns(middle, end), first.state)
     agree_out(join_outs([first, second]), want, "a state continues differently after a call with its fork", rest.pos)
+
+
+def _branch(subject: Subject, module: Any, state: State, rest: InputBatch, other: InputBatch) -> None:
+    """Continue a branch with other tokens first, as prompt lookup tries tokens, and then the original."""
+    with torch.no_grad():
+        want = subject.call(module, rest, fork(state))
+        subject.call(module, other, branch(state))
+        actual = subject.call(module, rest, state)
+    sentence = "a state continues differently after a call with its branch"
+    agree_out(actual, want, sentence, rest.pos)
+    agree_states(actual.state, want.state, sentence)
 
 
 def _reset(subject: Subject, module: Any, state: State, rest: InputBatch, length: int) -> None:

@@ -143,7 +143,7 @@ def test_a_state_that_a_wrong_proposal_has_spoiled_would_change_the_tokens(
     greedy = generate(model, prompt, 12, **options)
     monkeypatch.setattr(EarlierTokens, "propose", lambda earlier, count: [0] * count)
     assert torch.equal(generate(model, prompt, 12, prompt_lookup=3, **options), greedy)
-    monkeypatch.setattr(prompt_lookup, "fork", lambda state: model.start(1, 30))
+    monkeypatch.setattr(prompt_lookup, "branch", lambda state: model.start(1, 30))
     assert not torch.equal(generate(model, prompt, 12, prompt_lookup=3, **options), greedy)
 
 

@@ -401,6 +401,26 @@ class Shares(Mean):
         return out._replace(y=out.y + self.__dict__["seen"])
 
 
+class Shared(NamedTuple):
+    """A `Count` that gives its own tensors to a branch, as a cache does."""
+
+    total: Tensor
+    count: Tensor
+
+    def branch(self) -> "Shared":
+        return self
+
+
+class WritesWhatABranchShares(Mean):
+    """It writes to numbers that a branch of the state shares."""
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
+        return Shared(*super().start(batch, length, dtype=dtype))
+
+    def kept(self, last: Count, before: Count) -> Any:
+        return Shared(before.total.copy_(last.total), last.count)
+
+
 class CutsTheGraph(Mean):
     """It detaches its state, so that where a row is cut decides what is trained."""
 

@@ -147,6 +147,7 @@ CAUGHT = [
     (rows, toy(spoiled.Sticky), "a reset row"),
     (rows, toy(spoiled.Sideways), "the first dimension must be the batch"),
     (rows, toy(spoiled.Shares), "continue differently from the original rows"),
+    (rows, toy(spoiled.WritesWhatABranchShares), "a state continues differently after a call with its branch"),
     (empty_rows, mechanism(spoiled.Naive), "Naive"),
     (empty_rows, mechanism(spoiled.Uniform), "instead of 0"),
     (empty_rows, mechanism(spoiled.NaNGradient), "the gradient of"),
