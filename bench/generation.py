@@ -34,10 +34,21 @@ def measure(title: str, ours: Any, theirs: Any, vocab: int, batch: int, steps: i
     def kinformer(compile: bool | CompiledSteps = False) -> Int[Tensor, "B N"]:
         return kf.generate(ours, prompt, steps, temperature=0, stop=-1, compile=compile)
 
-    def transformers() -> Int[Tensor, "B N"]:
+    def transformers(**options: Any) -> Int[Tensor, "B N"]:
         # its model has no end-of-text token; the mask says that nothing is padding, which it would otherwise warn of
         mask = torch.ones_like(prompt)
-        return theirs.generate(prompt, attention_mask=mask, do_sample=False, use_cache=True, max_new_tokens=steps)
+        return theirs.generate(prompt, attention_mask=mask, do_sample=False, max_new_tokens=steps, **options)
+
+    def transformers_in_one_thread() -> Int[Tensor, "B N"]:
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            return transformers()
+        finally:
+            torch.set_num_threads(threads)
+
+    def compiled_transformers() -> Int[Tensor, "B N"]:
+        return transformers(cache_implementation="static", compile_config=compile_config(), disable_compile=False)
 
     def read_weights() -> Tensor:
         """Read each weight once per token, as a step does that multiplies by each of them."""
@@ -47,6 +58,8 @@ def measure(title: str, ours: Any, theirs: Any, vocab: int, batch: int, steps: i
     calls: dict[str, Callable[[], Tensor]] = {"kinformer": kinformer, "compiled": lambda: kinformer(compiled)}
     if theirs is not None:
         calls["transformers"] = transformers
+        calls["transformers, one thread"] = transformers_in_one_thread
+        calls["transformers, compiled"] = compiled_transformers
     for name, call in calls.items():
         shape = tuple(call().shape)
         assert shape == (batch, PROMPT + steps), f"{name} wrote {shape}"
@@ -54,10 +67,19 @@ def measure(title: str, ours: Any, theirs: Any, vocab: int, batch: int, steps: i
     seconds = race({name: ready(call) for name, call in {**calls, "floor": read_weights}.items()}, rounds)
     report(f"{title}, batch {batch}", seconds, batch * steps, steps)
     if theirs is not None:
-        of_compiled = {name: seconds[name] for name in ("compiled", "transformers")}
+        of_compiled = {name: seconds[name] for name in ("compiled", "transformers", "transformers, compiled")}
         report(f"{title}, batch {batch}, compiled", of_compiled, batch * steps, steps)
     assert compiled.times is not None
     print(f"Compilation {compiled.times.compilation:.0f} s, paid after {compiled.times.break_even:,.0f} tokens.\n")
+
+
+def compile_config() -> Any:
+    """Compile each step of transformers to one graph; without the private flag it does so on GPUs only."""
+    from transformers import CompileConfig
+
+    config = CompileConfig(fullgraph=True, dynamic=False, mode="default")
+    config._compile_all_devices = True
+    return config
 
 
 def llamas() -> tuple[nn.Module, Any] | None:

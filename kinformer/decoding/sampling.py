@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kinformer.core.checks import check_finite_number, check_unused, check_whole_number
 from kinformer.core.model import LEAST_TEMPERATURE
-from kinformer.decoding.generation_state import GenerationState, append_tokens, next_logits
+from kinformer.decoding.generation_state import GenerationState, next_logits
 from kinformer.decoding.repetition_penalty import check_repetition_penalty, penalize_repetition
 
 FIRST = 64  # tokens that top-p sorts first; it sorts more only if needed
@@ -95,7 +95,7 @@ def sample_steps(
     choose: function from logits and rows to tokens.
     on_tokens: called at each step with the new tokens and their log-probabilities.
     """
-    first = text.rows.shape[1]
+    first, room = text.rows.shape[1], text.rows
     done = torch.zeros(len(text.rows), dtype=torch.bool, device=text.rows.device)
     for step in range(steps):
         if stop is not None and step and bool(done.all()):
@@ -105,7 +105,10 @@ def sample_steps(
         if stop is not None:
             new, text = torch.where(done, -1, new), text._replace(full=False)
         report_tokens(on_tokens, logits, new)
-        text = append_tokens(text, new)
+        if (length := text.rows.shape[1]) == room.shape[1]:  # a longer copy for each token would slow long texts
+            room = torch.cat([text.rows, torch.empty_like(text.rows)], 1)
+        room[:, length] = new
+        text = text._replace(rows=room[:, : length + 1], unread=text.unread + 1)
         if stop is not None:
             done = done | stop(text.rows[:, first:])
         yield text.rows
