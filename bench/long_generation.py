@@ -27,7 +27,7 @@ MEMBERS: Mapping[str, Mapping[str, object]] = {
 
 
 def measure(name: str) -> None:
-    """Print a row of the table: milliseconds that a tenth of the tokens of the second and last span took, and memory."""
+    """Print a row of the table: the time that a tenth of the tokens stay below, in two spans, and the memory."""
     torch.manual_seed(0)
     model = find_member(name.split()[0])(**SIZE, **MEMBERS[name])
     seconds, memory, begin = array("d"), list[float](), time.perf_counter()
@@ -58,6 +58,7 @@ def main() -> None:
     if len(names) == 1:
         measure(names[0])
         return
+    print("A tenth of the tokens take less than these times.\n")
     print(f"| member | ms, tokens {SPAN:,} to {2 * SPAN:,} | ms, last {SPAN:,} | last over first | ", end="")
     print(f"MB after {SPAN:,} | MB at the end | end over first | peak MB |\n|---|---|---|---|---|---|---|---|")
     for name in names or MEMBERS:  # each in a process of its own
