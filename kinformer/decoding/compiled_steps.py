@@ -104,6 +104,7 @@ class CompiledSteps:
         began = time.perf_counter()
         if self._uncompiled < EAGER:
             out = self.model.logits(tokens, state, ctx, last=last)
+            _wait_for_device(out.y)
             self._uncompiled += 1
             self._times = self._times._replace(eager=min(self._times.eager, time.perf_counter() - began))
             return out
@@ -115,6 +116,7 @@ class CompiledSteps:
             self._graphs[key] = _compile_step(self.model, flat, flat.slots)
         guards_hold = latest is not None and graph is not None  # they were checked at the first step of the row
         y = self._run(key, flat, _inputs_of(tokens, ctx), guards_hold)
+        _wait_for_device(y)
         seconds = time.perf_counter() - began
         if self._graphs[key] is not graph:
             self._times = self._times._replace(compilation=self._times.compilation + seconds)
@@ -154,6 +156,12 @@ class CompiledSteps:
                 raise
         self._graphs[key] = _compile_step(self.model, flat, None)
         return self._run_graph(key, flat, inputs, guards_hold=False)
+
+
+def _wait_for_device(y: Tensor) -> None:
+    """Wait until a device (GPU) has computed y, so that times include its work."""
+    if y.device.type != "cpu":
+        torch.accelerator.synchronize(y.device)
 
 
 def _inputs_of(tokens: Int[Tensor, "B 1"], ctx: Context | None) -> list[Tensor]:
