@@ -29,6 +29,7 @@ from kinformer.core.request import Refusal, Request
 from kinformer.core.scores.product import Product
 
 PRODUCT, FULL = Product(), Full()
+CHOICE = 2e-5  # seconds that the estimates of all executors take
 
 __all__ = ["EXECUTORS", "attend", "explain", "impl_of", "read"]
 
@@ -51,6 +52,8 @@ def read(request: Request, impl: str = "auto") -> AttentionOutput:
     if torch.compiler.is_exporting() or (compiling and request.queries.q.shape[2] == 1):
         # such a graph serves all lengths: it holds no estimates. An exported one also runs without our operators
         return EXECUTORS["reference" if isinstance(EXECUTORS["sdpa"].cost(request), Refusal) else "sdpa"].read(request)
+    if not compiling and not isinstance(cost := EXECUTORS["sdpa"].cost(request), Refusal) and cost < CHOICE:
+        return EXECUTORS["sdpa"].read(request)
     best, least = "reference", torch.inf
     asking = {} if compiling else {name: _estimation_time(name, request) for name in EXECUTORS}
     for name in sorted(asking, key=asking.__getitem__) if asking else EXECUTORS:

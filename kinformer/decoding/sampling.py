@@ -98,12 +98,14 @@ def sample_steps(
     first, room = text.rows.shape[1], text.rows
     done = torch.zeros(len(text.rows), dtype=torch.bool, device=text.rows.device)
     for step in range(steps):
-        if stop is not None and step and bool(done.all()):
+        ended = int(done.sum()) if stop is not None and step else 0
+        if ended == len(done):
             break
+        text = text._replace(full=text.full and not ended)
         logits, text = next_logits(model, text)
         new = choose(logits, text.rows)
-        if stop is not None:
-            new, text = torch.where(done, -1, new), text._replace(full=False)
+        if ended:
+            new = torch.where(done, -1, new)
         report_tokens(on_tokens, logits, new)
         if (length := text.rows.shape[1]) == room.shape[1]:  # a longer copy for each token would slow long texts
             room = torch.cat([text.rows, torch.empty_like(text.rows)], 1)
