@@ -10,13 +10,15 @@ import torch
 from torch import Tensor, nn
 
 import kinformer
-from kinformer.core.layer import Out
+from kinformer.core.eval_mode import evaluating
+from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import NoState
 from kinformer.core.memo import Memo
 from kinformer.core.patterns.full import Full
 from kinformer.core.state import fork, leaves
 from kinformer.core.token_positions import NumberedState
-from kinformer.decoding.generate import generate
+from kinformer.decoding.decoding_method import make_method
+from kinformer.decoding.generate import generate, prepare
 from kinformer.decoding.sampling import keep_top_k, keep_top_p
 from kinformer.members.bloom import bloom
 from kinformer.members.gpt import gpt
@@ -115,6 +117,43 @@ def test_a_stopped_row_does_not_disturb_the_others(model: LM) -> None:
     together = generate(model, prompts, 9, temperature=0, stop=stop)
     alone = torch.cat([generate(model, row[None], 9, temperature=0, stop=stop) for row in prompts])
     assert torch.equal(together, alone)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.filterwarnings("ignore:.*positions that this model has learned")
+def test_rows_that_end_at_different_steps_are_those_that_each_gives_alone(form: str, float64: None) -> None:
+    model, prompts, steps = writer(form, seed=8), [[1, 2, 3], [4, 0, 6], [5, 5, 2], [3, 6, 1]], 8
+    free = [row[3:] for row in generate(model, prompts, steps, temperature=0, stop=-1).tolist()]
+    ends = {token: [row.index(token) if token in row else steps for row in free] for token in range(VOCAB)}
+    stop = max(ends, key=lambda token: len(set(ends[token])))
+    assert len(set(ends[stop])) > 1
+    together = generate(model, prompts, steps, temperature=0, stop=stop)
+    alone = torch.cat([generate(model, [prompt], steps, temperature=0, stop=stop) for prompt in prompts])
+    assert torch.equal(together, alone)
+
+
+def test_an_ended_row_is_padding_and_no_row_is_before_one_has_ended(model: LM, monkeypatch: pytest.MonkeyPatch) -> None:
+    prompts, steps, contexts = torch.tensor([[1, 2, 3], [6, 0, 5], [0, 0, 0]]), 9, list[Context]()
+    free = generate(model, prompts, steps, temperature=0)[:, 3:].tolist()
+    firsts = {token: min(row.index(token) if token in row else steps for row in free) for token in range(VOCAB)}
+    stop = next(token for token, first in firsts.items() if 0 < first < 5)
+    read = model.logits
+    monkeypatch.setattr(model, "logits", lambda x, state, ctx, **of: contexts.append(ctx) or read(x, state, ctx, **of))
+    rows = generate(model, prompts, steps, temperature=0, stop=stop)
+    for column, ctx in enumerate(contexts, 2):  # the last column that each step reads
+        assert torch.equal(ctx.pos[:, -1] < 0, rows[:, column] < 0)
+        assert ctx.full == bool((rows[:, 3 : column + 1] != stop).all())
+    assert {ctx.full for ctx in contexts[1:]} == {True, False}
+
+
+def test_rows_of_earlier_steps_stay_and_are_not_copied_for_each_token(model: LM) -> None:
+    method = make_method(temperature=0, top_k=None, top_p=None, min_p=None, repetition_penalty=None, prompt_lookup=None)
+    task = prepare(model, [[1, 2, 3], [6, 0, 5]], 20, method, -1, None, None, None, False, False)
+    with evaluating(model):
+        rows = list(method.steps(task.reader, task.text, 20, task.ends, None, None))
+    assert [row.shape[1] for row in rows] == list(range(4, 24))
+    assert all(torch.equal(row, rows[-1][:, : row.shape[1]]) for row in rows)
+    assert len({row.untyped_storage().data_ptr() for row in rows}) == 3  # room for 6, 12 and 24 tokens
 
 
 def test_a_state_goes_on(model: LM) -> None:

@@ -13,6 +13,7 @@ from kinformer.core.discover import part_files
 from kinformer.core.layer import Out
 from kinformer.core.mechanism import NoState
 from kinformer.core.model import Writer
+from kinformer.core.state import branch, leaves
 from kinformer.core.unrepeatable import unrepeatable_parts
 from kinformer.decoding import prompt_lookup
 from kinformer.decoding.generate import generate
@@ -145,6 +146,18 @@ def test_a_state_that_a_wrong_proposal_has_spoiled_would_change_the_tokens(
     assert torch.equal(generate(model, prompt, 12, prompt_lookup=3, **options), greedy)
     monkeypatch.setattr(prompt_lookup, "branch", lambda state: model.start(1, 30))
     assert not torch.equal(generate(model, prompt, 12, prompt_lookup=3, **options), greedy)
+
+
+def test_a_proposal_copies_no_cache(float64: None) -> None:
+    model = writer("rotary")
+    state = model.logits(torch.tensor([[4, 1, 2]]), model.start(1, 30)).state
+    pairs = list(zip(leaves(state), leaves(branch(state)), strict=True))
+    assert {name for (name, mine), (_, other) in pairs if mine.data_ptr() == other.data_ptr()} >= {"k", "v"}
+    sums = writer("linear").start(1, 30)
+    shared = [
+        name for (name, mine), (_, other) in zip(leaves(sums), leaves(branch(sums)), strict=True) if mine is other
+    ]
+    assert not shared  # sums are written in place
 
 
 def propose(row: list[int], count: int) -> list[int]:
