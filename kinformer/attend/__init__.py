@@ -38,8 +38,8 @@ def read(request: Request, impl: str = "auto") -> AttentionOutput:
     """Compute an attention call with the fastest executor or with a named one.
 
     request: queries, keys, pattern, score and bias of one attention call.
-    impl: name of an executor (a way to compute attention), or "auto" for the one with the least estimated time. "auto"
-        takes PyTorch's function without further estimates if it reads in less time than they take.
+    impl: name of an executor (a way to compute attention), or "auto" for the one with the least estimated time. For one
+        query, "auto" takes PyTorch's function without further estimates if it reads in less time than they take.
 
     Returns y and, if the executor computes it, the log-sum-exp.
     Errors: ValueError if `impl` names no executor, or if the named executor refuses the request.
@@ -53,8 +53,10 @@ def read(request: Request, impl: str = "auto") -> AttentionOutput:
     if torch.compiler.is_exporting() or (compiling and request.queries.q.shape[2] == 1):
         # such a graph serves all lengths: it holds no estimates. An exported one also runs without our operators
         return EXECUTORS["reference" if isinstance(EXECUTORS["sdpa"].cost(request), Refusal) else "sdpa"].read(request)
-    if not compiling and not isinstance(cost := EXECUTORS["sdpa"].cost(request), Refusal) and cost < CHOICE:
-        return EXECUTORS["sdpa"].read(request)
+    if not compiling and request.queries.q.shape[2] == 1:
+        cost = EXECUTORS["sdpa"].cost(request)
+        if not isinstance(cost, Refusal) and cost < CHOICE:
+            return EXECUTORS["sdpa"].read(request)
     best, least = "reference", torch.inf
     asking = {} if compiling else {name: _estimation_time(name, request) for name in EXECUTORS}
     for name in sorted(asking, key=asking.__getitem__) if asking else EXECUTORS:

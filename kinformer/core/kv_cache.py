@@ -101,9 +101,9 @@ class KV(NamedTuple):
             )
 
     def branch(self) -> "KV":
-        """Return a cache that shares the slots and may read other next keys, as `state.branch` says.
+        """Return a cache that shares the slots, for one call with other next keys.
 
-        New keys are written only to slots that no later query of this cache reads, or into other tensors.
+        That call writes only to slots whose keys no query of it or later reads, or into other tensors.
         """
         return self._replace(k=self.k.detach())  # another object, so that the original is not marked as spent
 

@@ -109,10 +109,11 @@ def fork(state: State) -> State:
 
 
 def branch(state: State) -> State:
-    """Return a state that may read other next tokens than the original, before the original reads its own.
+    """Return a state that may read other next tokens in one call, before the original reads its own.
 
-    Choose it to try tokens, and `fork` to continue both. Slots of a cache are shared, because only slots that hold no
-    key of the next tokens are written to. Other tensors are copied. A call with the original spoils the branch.
+    Choose it to try tokens, and `fork` to continue both. Slots of a cache are shared, because a call writes only to
+    slots that hold no key for its tokens. A second call would write to slots that the original still reads. Other
+    tensors are copied. A call with the original spoils the branch.
 
     Errors: ValueError if a layer has already written into the tensors of the state, where that can be known.
     """

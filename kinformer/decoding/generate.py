@@ -24,7 +24,7 @@ from kinformer.decoding.decoding_method import DecodingMethod, make_method
 from kinformer.decoding.generation_state import GenerationState
 from kinformer.decoding.prompt_lookup import check_lookup
 from kinformer.decoding.prompt_rows import prompt_rows
-from kinformer.decoding.sampling import Seed, Stop, TokensCallback
+from kinformer.decoding.sampling import Seed, Stop, TokensCallback, checked_stop
 from kinformer.models.support.sliding_reader import SlidingReader, SlidingState, must_slide
 from kinformer.nn.attention import Attention
 from kinformer.nn.mechanisms.sink_softmax import SinkSoftmax
@@ -239,7 +239,7 @@ def _ends(stop: tuple[int, ...] | Stop | None, usual: tuple[int, ...]) -> Stop |
 
     A tuple of ids replaces the usual ids; a function adds to them.
     """
-    ids, further = (stop, None) if isinstance(stop, tuple) else (usual, stop)
+    ids, further = (stop, None) if isinstance(stop, tuple) else (usual, None if stop is None else checked_stop(stop))
     if not ids:
         return further
 

@@ -58,7 +58,8 @@ def logits_of_last(model: Any, text: GenerationState, count: int) -> tuple[Float
     rows, first = text.rows, 0 if text.state is None else text.rows.shape[1] - text.unread
     # a step has many short operations, and each is faster without counts of writes
     with torch.inference_mode(), step_threads(len(rows), rows.shape[1] - first):
-        out = model.logits(rows[:, first:], text.state, _context(text, first), last=count == 1, **text.inputs)
+        tokens = rows[:, first:] if first else rows.contiguous()  # reserved memory may lie behind each row
+        out = model.logits(tokens, text.state, _context(text, first), last=count == 1, **text.inputs)
         logits = at_least_float32(out.y[:, -count:])
         is_damaged = bool((logits.amax(-1).isnan() & (rows[:, -count:] >= 0)).any())  # padding: rows that have ended
     if is_damaged:

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from kinformer.core.state import branch
+from kinformer.core.state import branch, fork
 from kinformer.core.unrepeatable import unrepeatable_parts
 from kinformer.decoding.generation_state import GenerationState, append_tokens, logits_of_last
 from kinformer.decoding.sampling import Choose, Stop, TokensCallback, report_tokens
@@ -65,9 +65,9 @@ def lookup_steps(
     the model reads the proposed tokens, and the longest beginning that agrees with its own choices is kept. Choose it
     for texts that repeat their prompt, such as summaries, edits and code. Without repetition it saves nothing.
 
-    A branch of the decoding state reads the proposed tokens. After a wrong one the original continues, and the right
-    tokens are read again with the next ones. So any decoding state can be used, also one that cannot be shortened.
-    While more than `count` tokens wait to be read, nothing is proposed.
+    A branch of the decoding state, or a fork for a model of other code, reads the proposed tokens. After a wrong one
+    the original continues, and the right tokens are read again with the next ones. So any decoding state can be used,
+    also one that cannot be shortened. While more than `count` tokens wait to be read, nothing is proposed.
 
     model: model with `logits`.
     text: one prompt and the model's decoding state.
@@ -80,13 +80,14 @@ def lookup_steps(
     Source: Saxena, 2023, "Prompt Lookup Decoding", https://github.com/apoorvumang/prompt-lookup-decoding.
     """
     first, earlier, searched = text.rows.shape[1], EarlierTokens(), 0
+    copy = branch if _reads_at_once(model) else fork
     while (remaining := first + steps - text.rows.shape[1]) > 0:
         size = min(count, remaining - 1, _free_positions(model, text))
         earlier.extend(text.rows[0, searched:].tolist())
         searched = text.rows.shape[1]
         proposed = earlier.propose(size if text.unread <= count else 0)
         longer = torch.cat([text.rows, text.rows.new_tensor([proposed])], 1) if proposed else text.rows
-        before, state = text, branch(text.state) if proposed else text.state
+        before, state = text, copy(text.state) if proposed else text.state
         read = text._replace(rows=longer, unread=text.unread + len(proposed), state=state)
         logits, after = logits_of_last(model, read, len(proposed) + 1)
         for place in range(len(proposed) + 1):
@@ -125,6 +126,12 @@ def check_lookup(model: Any, count: int, rows: int, recompute: bool) -> None:
             f"prompt_lookup={count} would change the tokens: {reason}, expected equal results for pieces of a row. "
             f"Leave prompt_lookup out, or {remedy}"
         )
+
+
+def _reads_at_once(model: Any) -> bool:
+    """Return True if a model reads its tokens in one call of each layer; models of other code may divide them."""
+    model = model.model if isinstance(model, SlidingReader) else model
+    return type(model).__module__.startswith("kinformer.")
 
 
 def _free_positions(model: Any, text: GenerationState) -> int:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from kinformer.core.checks import check_finite_number, check_unused, check_whole_number
 from kinformer.core.model import LEAST_TEMPERATURE
+from kinformer.core.quote import quote
 from kinformer.decoding.generation_state import GenerationState, next_logits
 from kinformer.decoding.repetition_penalty import check_repetition_penalty, penalize_repetition
 
@@ -108,12 +109,34 @@ def sample_steps(
             new = torch.where(done, -1, new)
         report_tokens(on_tokens, logits, new)
         if (length := text.rows.shape[1]) == room.shape[1]:  # a longer copy for each token would slow long texts
-            room = torch.cat([text.rows, torch.empty_like(text.rows)], 1)
+            with torch.inference_mode(False):  # a stream may be continued outside of it
+                room = torch.cat([text.rows, torch.empty_like(text.rows)], 1)
         room[:, length] = new
         text = text._replace(rows=room[:, : length + 1], unread=text.unread + 1)
         if stop is not None:
             done = done | stop(text.rows[:, first:])
         yield text.rows
+
+
+def checked_stop(stop: Stop) -> Stop:
+    """Return a function that calls `stop` and checks its result.
+
+    stop: function from the new tokens to the rows that have ended.
+
+    Errors: ValueError for a result that is no bool tensor with a value for each row.
+    """
+
+    def ends(new: Int[Tensor, "B N"]) -> Bool[Tensor, " B"]:
+        ended = stop(new)
+        if not (isinstance(ended, Tensor) and ended.dtype == torch.bool and ended.shape == new.shape[:1]):
+            actual = f"{ended.dtype} of shape {list(ended.shape)}" if isinstance(ended, Tensor) else quote(ended)
+            raise ValueError(
+                f"wrong result of stop: got {actual}, expected bool of shape [{len(new)}]. Return True at each "
+                "row that has ended"
+            )
+        return ended
+
+    return ends
 
 
 def report_tokens(on_tokens: TokensCallback | None, logits: Float[Tensor, "B V"], new: Int[Tensor, " B"]) -> None:

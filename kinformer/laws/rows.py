@@ -110,14 +110,18 @@ def _fork(subject: Subject, module: Any, state: State, rest: InputBatch, other: 
 
 
 def _branch(subject: Subject, module: Any, state: State, rest: InputBatch, other: InputBatch) -> None:
-    """Continue a branch with other tokens first, as prompt lookup tries tokens, and then the original."""
+    """Continue a branch with other tokens first, as prompt lookup tries tokens, and then the original with fewer."""
+    middle, end = rest.size[1] // 2, rest.size[1]
     with torch.no_grad():
-        want = subject.call(module, rest, fork(state))
-        subject.call(module, other, branch(state))
-        actual = subject.call(module, rest, state)
-    sentence = "a state continues differently after a call with its branch"
-    agree_out(actual, want, sentence, rest.pos)
-    agree_states(actual.state, want.state, sentence)
+        want_tried = subject.call(module, other, fork(state))
+        alone = subject.call(module, rest.columns(0, middle), fork(state))
+        want = join_outs([alone, subject.call(module, rest.columns(middle, end), alone.state)])
+        tried = subject.call(module, other, branch(state))
+        agree_out(tried, want_tried, "a branch continues differently from its original", other.pos)
+        agree_states(tried.state, want_tried.state, "a branch continues differently from its original")
+        first = subject.call(module, rest.columns(0, middle), state)
+        second = subject.call(module, rest.columns(middle, end), first.state)
+    agree_out(join_outs([first, second]), want, "a state continues differently after a call with its branch", rest.pos)
 
 
 def _reset(subject: Subject, module: Any, state: State, rest: InputBatch, length: int) -> None:

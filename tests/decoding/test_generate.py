@@ -156,6 +156,13 @@ def test_rows_of_earlier_steps_stay_and_are_not_copied_for_each_token(model: LM)
     assert len({row.untyped_storage().data_ptr() for row in rows}) == 3  # room for 6, 12 and 24 tokens
 
 
+def test_a_model_that_reads_whole_rows_gets_them_without_gaps(model: LM, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, read = list[bool](), model.logits
+    monkeypatch.setattr(model, "logits", lambda x, *of, **by: whole.append(x.is_contiguous()) or read(x, *of, **by))
+    generate(model, torch.tensor([[1, 2, 3], [6, 0, 5]]), 9, temperature=0, recompute=True)
+    assert len(whole) == 9 and all(whole)
+
+
 def test_a_state_goes_on(model: LM) -> None:
     model.eval()
     prompts = torch.tensor([[-1, 2, 3, 4], [6, 0, 5, 1]])
@@ -628,6 +635,11 @@ WRONG = {
     "the prompt is empty": dict(tokens=[]),
     f"the prompt has an unknown token id: got {VOCAB}, expected 0 to {VOCAB - 1}": dict(tokens=torch.tensor([[VOCAB]])),
     "tokens=None needs source= and a model with a begin token": dict(tokens=None),
+    r"result of stop: got torch.bool of shape \[1, 1\], expected bool of shape \[1\]": dict(
+        stop=lambda new: new[:, -1:] > 9
+    ),
+    r"result of stop: got torch.int64 of shape \[1\], expected bool of shape": dict(stop=lambda new: new[:, -1] * 0),
+    "result of stop: got False, expected bool of shape": dict(stop=lambda new: False),
 }
 
 

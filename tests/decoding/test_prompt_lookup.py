@@ -148,6 +148,33 @@ def test_a_state_that_a_wrong_proposal_has_spoiled_would_change_the_tokens(
     assert not torch.equal(generate(model, prompt, 12, prompt_lookup=3, **options), greedy)
 
 
+class TokenByToken(torch.nn.Module):
+    """A model that gives each token to another model in a call of its own."""
+
+    def __init__(self, model: Any):
+        super().__init__()
+        self.model, self.start = model, model.start
+
+    def logits(self, tokens: Tensor, state: Any = None, ctx: Any = None, *, last: bool = False) -> Out:
+        outs = list[Out]()
+        for column in range(tokens.shape[1]):
+            outs.append(self.model.logits(tokens[:, column : column + 1], outs[-1].state if outs else state))
+        return outs[-1]._replace(y=torch.cat([out.y for out in outs], 1))
+
+
+def test_a_model_that_divides_its_tokens_writes_those_of_greedy_decoding(float64: None) -> None:
+    torch.manual_seed(0)
+    model = kf.gpt(d=16, depth=2, heads=2, vocab=7, position="none", pattern="Causal() & Band(4)").eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.dim() > 1:
+                weight.normal_(std=0.4)
+    for _ in range(10):
+        prompt, options = torch.randint(7, (1, 8)), {"temperature": 0, "stop": -1}
+        rows = [generate(TokenByToken(model), prompt, 30, **options, **size) for size in ({}, {"prompt_lookup": 4})]
+        assert torch.equal(*rows)
+
+
 def test_a_proposal_copies_no_cache(float64: None) -> None:
     model = writer("rotary")
     state = model.logits(torch.tensor([[4, 1, 2]]), model.start(1, 30)).state

@@ -50,6 +50,14 @@ def test_a_token_is_computed_only_when_it_is_wanted_and_the_model_is_free_in_bet
     assert number == 5
 
 
+def test_a_text_that_begins_in_inference_mode_can_continue_outside(float64: None) -> None:
+    model = writer("rotary")
+    expected, tokens = list(stream(model, [1, 2], 9, temperature=0)), stream(model, [1, 2], 9, temperature=0)
+    with torch.inference_mode():
+        begun = [next(tokens), next(tokens)]
+    assert begun + list(tokens) == expected
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
