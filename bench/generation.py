@@ -48,7 +48,7 @@ def measure(title: str, ours: Any, theirs: Any, vocab: int, batch: int, steps: i
             torch.set_num_threads(threads)
 
     def compiled_transformers() -> Int[Tensor, "B N"]:
-        return transformers(cache_implementation="static", compile_config=compile_config(), disable_compile=False)
+        return transformers(cache_implementation="static", compile_config=compile_config())
 
     def read_weights() -> Tensor:
         """Read each weight once per token, as a step does that multiplies by each of them."""
@@ -74,7 +74,7 @@ def measure(title: str, ours: Any, theirs: Any, vocab: int, batch: int, steps: i
 
 
 def compile_config() -> Any:
-    """Compile each step of transformers to one graph; without the private flag it does so on GPUs only."""
+    """The options with which transformers compiles a step to one graph; the private flag allows it on CPUs."""
     from transformers import CompileConfig
 
     config = CompileConfig(fullgraph=True, dynamic=False, mode="default")

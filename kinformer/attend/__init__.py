@@ -50,13 +50,14 @@ def read(request: Request, impl: str = "auto") -> AttentionOutput:
             raise ValueError(f"impl={quote(impl)} cannot compute this call: {named_cost.reason}; use impl='auto'")
         return EXECUTORS[impl].read(request)
     compiling = torch.compiler.is_compiling()
-    if torch.compiler.is_exporting() or (compiling and request.queries.q.shape[2] == 1):
-        # such a graph serves all lengths: it holds no estimates. An exported one also runs without our operators
-        return EXECUTORS["reference" if isinstance(EXECUTORS["sdpa"].cost(request), Refusal) else "sdpa"].read(request)
-    if not compiling and request.queries.q.shape[2] == 1:
+    is_single = request.queries.q.shape[2] == 1
+    # such a graph serves all lengths: it holds no estimates. An exported one also runs without our operators
+    is_general = torch.compiler.is_exporting() or (compiling and is_single)
+    if is_general or is_single:
         cost = EXECUTORS["sdpa"].cost(request)
-        if not isinstance(cost, Refusal) and cost < CHOICE:
-            return EXECUTORS["sdpa"].read(request)
+        is_refused = isinstance(cost, Refusal)
+        if is_general or (not is_refused and cost < CHOICE):
+            return EXECUTORS["reference" if is_refused else "sdpa"].read(request)
     best, least = "reference", torch.inf
     asking = {} if compiling else {name: _estimation_time(name, request) for name in EXECUTORS}
     for name in sorted(asking, key=asking.__getitem__) if asking else EXECUTORS:

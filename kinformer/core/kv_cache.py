@@ -103,7 +103,7 @@ class KV(NamedTuple):
     def branch(self) -> "KV":
         """Return a cache that shares the slots, for one call with other next keys.
 
-        That call writes only to slots whose keys no query of it or later reads, or into other tensors.
+        That call writes only to slots that neither its own nor later queries read, or into other tensors.
         """
         return self._replace(k=self.k.detach())  # another object, so that the original is not marked as spent
 

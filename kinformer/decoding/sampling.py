@@ -102,7 +102,8 @@ def sample_steps(
         ended = int(done.sum()) if stop is not None and step else 0
         if ended == len(done):
             break
-        text = text._replace(full=text.full and not ended)
+        if ended:
+            text = text._replace(full=False)  # ended rows are padding
         logits, text = next_logits(model, text)
         new = choose(logits, text.rows)
         if ended:

@@ -1,4 +1,4 @@
-"""Law rows: rows of a decoding state can be reset and selected, and a state can be forked and widened.
+"""Law rows: rows of a decoding state can be reset and selected, and a state can be forked, branched and widened.
 
 A reset row continues like a fresh row, and a selected row like the row that it copies. A fork (copy of a state) is
 independent of its original. A branch, which shares a cache, leaves its original as it was. A widened state, with more
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from kinformer.core.kv_cache import widen_caches
-from kinformer.core.layer import State
+from kinformer.core.layer import Out, State
 from kinformer.core.state import branch, fork, leaves, reset, select
 from kinformer.laws.support.comparisons import agree_out, agree_states, join_outs
 from kinformer.laws.support.findings import Broken, Unjudged, find_smallest, findings
@@ -101,8 +101,7 @@ def _fork(subject: Subject, module: Any, state: State, rest: InputBatch, other: 
             raise Broken(f"{name or 'a tensor'} of the state and of its fork share memory, so a write changes both")
     middle, end = rest.size[1] // 2, rest.size[1]
     with torch.no_grad():  # without gradients, a state is written in place
-        alone = subject.call(module, rest.columns(0, middle), fork(state))
-        want = join_outs([alone, subject.call(module, rest.columns(middle, end), alone.state)])
+        want = _in_two_calls(subject, module, fork(state), rest)
         first = subject.call(module, rest.columns(0, middle), state)
         subject.call(module, other.columns(0, middle), copy)
         second = subject.call(module, rest.columns(middle, end), first.state)
@@ -111,17 +110,21 @@ def _fork(subject: Subject, module: Any, state: State, rest: InputBatch, other: 
 
 def _branch(subject: Subject, module: Any, state: State, rest: InputBatch, other: InputBatch) -> None:
     """Continue a branch with other tokens first, as prompt lookup tries tokens, and then the original with fewer."""
-    middle, end = rest.size[1] // 2, rest.size[1]
     with torch.no_grad():
         want_tried = subject.call(module, other, fork(state))
-        alone = subject.call(module, rest.columns(0, middle), fork(state))
-        want = join_outs([alone, subject.call(module, rest.columns(middle, end), alone.state)])
+        want = _in_two_calls(subject, module, fork(state), rest)
         tried = subject.call(module, other, branch(state))
         agree_out(tried, want_tried, "a branch continues differently from its original", other.pos)
         agree_states(tried.state, want_tried.state, "a branch continues differently from its original")
-        first = subject.call(module, rest.columns(0, middle), state)
-        second = subject.call(module, rest.columns(middle, end), first.state)
-    agree_out(join_outs([first, second]), want, "a state continues differently after a call with its branch", rest.pos)
+        actual = _in_two_calls(subject, module, state, rest)
+    agree_out(actual, want, "a state continues differently after a call with its branch", rest.pos)
+
+
+def _in_two_calls(subject: Subject, module: Any, state: State, rest: InputBatch) -> Out:
+    """Continue a state with half of the tokens, and then with the others."""
+    middle, end = rest.size[1] // 2, rest.size[1]
+    first = subject.call(module, rest.columns(0, middle), state)
+    return join_outs([first, subject.call(module, rest.columns(middle, end), first.state)])
 
 
 def _reset(subject: Subject, module: Any, state: State, rest: InputBatch, length: int) -> None:
