@@ -1,4 +1,4 @@
-"""Law rows: rows of a decoding state can be reset and selected, and a state can be forked, branched and widened.
+"""Law rows: rows of a decoding state can be reset and selected; states fork, branch and widen.
 
 A reset row continues like a fresh row, and a selected row like the row that it copies. A fork (copy of a state) is
 independent of its original. A branch, which shares a cache, leaves its original as it was. A widened state, with more
