@@ -635,11 +635,13 @@ WRONG = {
     "the prompt is empty": dict(tokens=[]),
     f"the prompt has an unknown token id: got {VOCAB}, expected 0 to {VOCAB - 1}": dict(tokens=torch.tensor([[VOCAB]])),
     "tokens=None needs source= and a model with a begin token": dict(tokens=None),
-    r"result of stop: got torch.bool of shape \[1, 1\], expected bool of shape \[1\]": dict(
+    r"result of stop: got torch.bool of shape \[1, 1\], expected a bool tensor of shape \[1\]": dict(
         stop=lambda new: new[:, -1:] > 9
     ),
-    r"result of stop: got torch.int64 of shape \[1\], expected bool of shape": dict(stop=lambda new: new[:, -1] * 0),
-    "result of stop: got False, expected bool of shape": dict(stop=lambda new: False),
+    r"result of stop: got torch.int64 of shape \[1\], expected a bool tensor of shape": dict(
+        stop=lambda new: new[:, -1] * 0
+    ),
+    "result of stop: got False, expected a bool tensor of shape": dict(stop=lambda new: False),
 }
 
 
