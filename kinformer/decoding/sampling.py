@@ -132,8 +132,8 @@ def checked_stop(stop: Stop) -> Stop:
         if not (isinstance(ended, Tensor) and ended.dtype == torch.bool and ended.shape == new.shape[:1]):
             actual = f"{ended.dtype} of shape {list(ended.shape)}" if isinstance(ended, Tensor) else quote(ended)
             raise ValueError(
-                f"wrong result of stop: got {actual}, expected a bool tensor of shape [{len(new)}]. Return True at each "
-                "row that has ended"
+                f"wrong result of stop: got {actual}, expected a bool tensor of shape [{len(new)}]. Return True at "
+                "each row that has ended"
             )
         return ended
 
