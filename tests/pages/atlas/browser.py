@@ -1,4 +1,4 @@
-"""Debian's chromium for tests of HTML pages."""
+"""Debian's chromium for tests of HTML pages, and the addresses of a page of the atlas."""
 
 import importlib.util
 import shutil
@@ -31,3 +31,16 @@ def open_browser() -> Iterator[Any]:
             yield browser
         finally:
             browser.close()
+
+
+def wait_for_address(page: Any, text: str) -> None:
+    """Wait until the address of the page has this text after its ``#``, and the page shows that address."""
+    page.wait_for_function(
+        "(text) => location.hash.includes(text) && document.body.dataset.address === location.hash", arg=text
+    )
+
+
+def visit(page: Any, address: str) -> None:
+    """Go to the part ``#address`` of the page that is open."""
+    page.goto(f"{page.url.partition('#')[0]}#{address}")
+    wait_for_address(page, address.partition("?")[0])

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from kinformer.pages.idea import all_ideas
+from tests.pages.atlas.browser import visit, wait_for_address
 
 QUERY = "document.querySelector('.query').textContent"
 COLOURS = "document.querySelector('canvas').toDataURL()"
@@ -13,6 +14,7 @@ COLOURS = "document.querySelector('canvas').toDataURL()"
 @pytest.fixture
 def playground(page: Any) -> Any:
     page.click("nav >> text=playground")
+    wait_for_address(page, "#playground")
     return page
 
 
@@ -33,13 +35,14 @@ def test_a_length_is_applied_as_it_is_typed(playground: Any) -> None:
             )
             > 0
         )
-    assert "length=64" in playground.url
+    wait_for_address(playground, "length=64")
     assert "Query 40 reads" in playground.evaluate(QUERY)  # the shorter row did not change it
     playground.keyboard.type("0")
     assert (
         playground.inner_text("#limits") == "Length 640 is over the maximum of 512; the drawing still has 64 positions."
     )
-    assert playground.input_value("input[name=positions]") == "640" and "length=64" in playground.url
+    assert playground.input_value("input[name=positions]") == "640"
+    wait_for_address(playground, "length=64")
     playground.keyboard.press("Backspace")
     assert playground.inner_text("#limits") == ""
     playground.fill("input[name=query]", "64")
@@ -65,7 +68,7 @@ def test_heads_that_are_not_counted_are_named(playground: Any) -> None:
 
 
 def test_an_address_with_a_longer_row_says_so(playground: Any) -> None:
-    playground.goto(f"{playground.url.partition('#')[0]}#playground?left=Causal()&length=900")
+    visit(playground, "playground?left=Causal()&length=900")
     assert playground.inner_text("#limits") == "Length 900 is over the maximum; the drawing has 512 positions."
 
 
@@ -73,17 +76,20 @@ def test_a_mouse_shows_a_query_and_a_click_chooses_it(playground: Any) -> None:
     playground.fill("input[name=query]", "30")
     playground.mouse.move(*place_of_query(playground, 12))
     assert playground.evaluate(QUERY).startswith("Query 12 reads")
-    assert playground.input_value("input[name=query]") == "30" and "query=30" in playground.url
+    assert playground.input_value("input[name=query]") == "30"
+    wait_for_address(playground, "query=30")
     playground.mouse.move(5, 5)
     assert playground.evaluate(QUERY).startswith("Query 30 reads")
     playground.mouse.click(*place_of_query(playground, 7))
     playground.mouse.move(5, 5)
-    assert playground.evaluate(QUERY).startswith("Query 7 reads") and "query=7" in playground.url
+    assert playground.evaluate(QUERY).startswith("Query 7 reads")
+    wait_for_address(playground, "query=7")
     assert playground.input_value("input[name=query]") == "7"
 
 
 def test_a_tap_chooses_a_query_and_a_swipe_scrolls(phone: Any) -> None:
     phone.tap("nav >> text=playground")
+    wait_for_address(phone, "#playground")
     phone.evaluate("scrollTo(0, 300)")
     phone.wait_for_function("scrollY > 200")
     x, y = place_of_query(phone, 20)
@@ -117,11 +123,13 @@ def test_a_pattern_replaces_an_example_and_is_added_to_an_own_expression(playgro
     playground.fill("input[name=positions]", "30")
     playground.click("#patterns button:has-text('Band(')")
     example = playground.input_value("#expression-left")
-    assert example.startswith("Band(") and "length=30" in playground.url
+    assert example.startswith("Band(")
+    wait_for_address(playground, "length=30")
     playground.fill("#expression-left", "Causal() & Band(5)")
     playground.click("#patterns button:has-text('Star(')")
     text = playground.input_value("#expression-left")
-    assert text.startswith("Causal() & Band(5) | Star(") and "length=30" in playground.url
+    assert text.startswith("Causal() & Band(5) | Star(")
+    wait_for_address(playground, "length=30")
     playground.evaluate("document.querySelector('#expression-left').setSelectionRange(11, 18)")  # "Band(5)"
     playground.click("#patterns button:has-text('Strided(')")
     assert playground.input_value("#expression-left").startswith("Causal() & Strided(")
@@ -140,7 +148,7 @@ def test_every_pattern_has_a_sentence_and_links_to_its_ideas(playground: Any) ->
 
 
 def test_causal_patterns_are_compared_with_full_attention_too(playground: Any) -> None:
-    playground.goto(f"{playground.url.partition('#')[0]}#playground?left=Causal()&length=9")
+    visit(playground, "playground?left=Causal()&length=9")
     pairs = "document.querySelectorAll('.view dd')[1].textContent"
     assert playground.evaluate(pairs) == "45 per head: 100% of causal attention, 55.6% of full attention"  # 45 of 81
     long = "document.querySelectorAll('.view dd')[3].textContent"
@@ -160,6 +168,7 @@ def test_numbers_of_heads_say_that_they_are_means(playground: Any) -> None:
 
 def test_a_second_expression_is_shown_on_a_phone(phone: Any) -> None:
     phone.tap("nav >> text=playground")
+    wait_for_address(phone, "#playground")
     phone.tap("input[name=both]")
     phone.wait_for_function("document.querySelector('#expression-right').getBoundingClientRect().top < innerHeight / 2")
     assert phone.is_visible("#expression-right")

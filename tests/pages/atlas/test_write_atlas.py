@@ -17,6 +17,7 @@ from kinformer.pages.atlas.member_card import write_count
 from kinformer.pages.atlas.write_atlas import EXAMPLES, PAGE, SCRIPTS, is_atlas
 from kinformer.pages.idea import all_ideas
 from kinformer.pages.order_of_cost import formula
+from tests.pages.atlas.browser import visit, wait_for_address
 from tests.pages.atlas.conftest import DRAWN, REPORT
 
 FACTS = (
@@ -184,7 +185,7 @@ def test_the_cheapest_member_at_16384_tokens_comes_first(page: Any) -> None:
     expected = sorted((count, name) for name, count in flops.items() if count is not None)
     assert shown_cards(page)[: len(expected)] == [name for _, name in expected]
     assert page.inner_text("#lead-sort").startswith(f"Fewest FLOPs per token at 16,384 tokens: {expected[0][1]} (")
-    assert "sort=flops" in page.url
+    wait_for_address(page, "sort=flops")
     page.select_option("select[name=family]", "memory")
     assert set(shown_cards(page)) == {name for name, descent in lineage().items() if descent.family == "memory"}
 
@@ -193,12 +194,13 @@ def test_who_descends_from_transformer_xl(page: Any) -> None:
     page.keyboard.press("/")
     page.keyboard.type("transformer xl")
     page.keyboard.press("Enter")
-    assert page.url.endswith("#member/transformer_xl")
+    wait_for_address(page, "#member/transformer_xl")
     assert shown_cards(page) == ["transformer_xl"]
     text = page.inner_text("[id='member/transformer_xl']")
     expected = ("adaptive_span", "compressive_transformer", "gtrxl", "spalm", "memorizing_transformer", "longformer_lm")
     assert all(name in text for name in expected)
     page.click(".card:not([hidden]) >> text=on the map")
+    wait_for_address(page, "#lineage")
     page.wait_for_selector("#map.chosen")
     below = page.evaluate("[...document.querySelectorAll('#map a.below')].map((x) => x.dataset.name)")
     assert sorted(below) == sorted(expected)
@@ -210,13 +212,14 @@ def test_who_descends_from_transformer_xl(page: Any) -> None:
 
 def test_what_query_40_reads_under_an_own_expression(page: Any) -> None:
     page.click("nav >> text=playground")
+    wait_for_address(page, "#playground")
     page.fill("#expression-left", "Causal() & (Band(2) | Tokens((0, 7)))")
     expected = "Query 40 reads 5 keys: 0, 7, 38-40."
     page.wait_for_function(f"document.querySelector('.query').textContent.includes('{expected}')")
     page.focus("canvas")
     page.keyboard.press("ArrowUp")
     assert page.inner_text(".query").startswith("Query 39 reads 5 keys: 0, 7, 37-39")
-    assert "query=39" in page.url
+    wait_for_address(page, "query=39")
     page.fill("#expression-left", "Causal() & Bnad(2)")
     page.wait_for_selector(".view .error:not([hidden])")
     assert page.inner_text(".view .error:visible") == "There is no pattern Bnad; the nearest is 'Band'"
@@ -225,20 +228,19 @@ def test_what_query_40_reads_under_an_own_expression(page: Any) -> None:
 
 
 def test_two_expressions_and_two_members_have_an_address(page: Any) -> None:
-    base = page.url.partition("#")[0]
-    page.goto(f"{base}#playground?left=Causal()&right=Band(1)&length=16&query=3")
+    visit(page, "playground?left=Causal()&right=Band(1)&length=16&query=3")
     queries = page.evaluate("[...document.querySelectorAll('.query')].map((x) => x.textContent)")
     assert queries[0].startswith("Query 3 reads 4 keys: 0-3") and queries[1].startswith("Query 3 reads 3 keys: 2-4")
-    page.goto(f"{base}#compare?left=gpt&right=longformer")
+    visit(page, "compare?left=gpt&right=longformer")
     rows = page.evaluate("[...document.querySelectorAll('#table tr')].map((x) => [...x.cells].map((y) => y.innerText))")
     assert rows[0][1:] == ["gpt", "longformer"]
     assert [row[0] for row in rows[4:]] == list(FACTS)
     page.select_option("#pair select[name=right]", "bigbird")
-    assert "right=bigbird" in page.url
+    wait_for_address(page, "right=bigbird")
 
 
 def test_the_examples_are_expressions(page: Any) -> None:
-    page.goto(f"{page.url.partition('#')[0]}#playground")
+    visit(page, "playground")
     for text in EXAMPLES:
         page.click(f".examples button[data-text={text!r}]")
         assert page.input_value("#expression-left") == text
@@ -279,7 +281,7 @@ def test_an_idea_of_this_name_comes_before_a_topic(page: Any, words: str) -> Non
     assert search(page, words)[0].startswith("Attention sinks (StreamingLLM) idea")
     page.focus("#search")
     page.keyboard.press("Enter")
-    assert page.url.endswith("#idea/sinks")
+    wait_for_address(page, "#idea/sinks")
 
 
 def test_a_result_says_why_it_matches(page: Any) -> None:
@@ -291,14 +293,15 @@ def test_a_result_says_why_it_matches(page: Any) -> None:
 
 def test_a_filter_is_named_and_ended(page: Any) -> None:
     assert page.is_hidden("#filter")
-    page.goto(f"{page.url.partition('#')[0]}#members?sort=flops&topic=sinks")
+    visit(page, "members?sort=flops&topic=sinks")
     assert shown_cards(page) == ["gpt"]
     assert page.inner_text("#filter").startswith('Only members of the topic "sinks" are shown.')
     page.select_option("select[name=family]", "heads")
     assert shown_cards(page) == [] and 'of the family "heads", and of the topic "sinks"' in page.inner_text("#filter")
     page.click("text=show all members")
     assert page.is_hidden("#filter")
-    assert len(shown_cards(page)) == len(members()) and "sort=flops" in page.url
+    assert len(shown_cards(page)) == len(members())
+    wait_for_address(page, "sort=flops")
 
 
 def test_a_sort_keeps_the_star_of_extrapolated_numbers(page: Any) -> None:
@@ -312,7 +315,7 @@ def test_a_sort_keeps_the_star_of_extrapolated_numbers(page: Any) -> None:
 
 
 def test_equal_rows_of_a_comparison_are_pale_and_the_names_stay(page: Any) -> None:
-    page.goto(f"{page.url.partition('#')[0]}#compare?left=gpt&right=llama")
+    visit(page, "compare?left=gpt&right=llama")
     rows = page.evaluate(
         "[...document.querySelectorAll('#table tbody tr')].map((x) => [x.cells[1].innerHTML === x.cells[2].innerHTML,"
         " x.classList.contains('equal'), Number(getComputedStyle(x).opacity) < 1])"
@@ -347,8 +350,9 @@ def test_drawings_on_cards_name_their_colours_and_axes(html: str) -> None:
 def test_no_section_is_wider_than_the_screen(browser: Any, folder: Path, width: int, scheme: str) -> None:
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page = context.new_page()
+    page.goto((folder / PAGE).as_uri())
     for section in ("members", "member/bigbird", "lineage", "playground", "compare", "ideas", "idea/lsh"):
-        page.goto(f"{(folder / PAGE).as_uri()}#{section}")
+        visit(page, section)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), section
     dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 26)"
     assert dark is (scheme == "dark")

@@ -9,6 +9,12 @@
   // Change the address without a new entry in the history, as a form does that is changed often.
   function replaceAddress(section, settings) {
     history.replaceState(null, "", address(section, settings));
+    markAddress();
+  }
+
+  // Say on the page which address it shows: after a click on a link, location.hash changes before the page does.
+  function markAddress() {
+    document.body.dataset.address = location.hash;
   }
 
   function address(section, settings) {
@@ -42,6 +48,7 @@
     else if (section === "compare") Atlas.showPair(settings);
     else Atlas.showIdea(kind === "idea" ? name : null);
     document.title = isMember ? `${name}, ${title}` : title;
+    markAddress();
   }
 
   // Show the page of one idea, or the list of all ideas.
