@@ -66,6 +66,7 @@ def _folders(kind: str) -> list[Path]:
     return [home / kind for home in homes if (home / kind).is_dir()]
 
 
+@functools.cache  # a command asks for the files of a kind dozens of times
 def _has_mark(mark: bytes, file: Path) -> bool:
     return re.search(mark, file.read_bytes(), re.M) is not None
 

@@ -190,8 +190,9 @@ CHEAP = ("act_rnn", "lstm", "average_attention", "longformer_lm")
 
 @pytest.fixture
 def more(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Members of which some cost much less than gpt."""
+    """Members of which some cost much less than gpt, and training steps that are not timed."""
     names = [*FEW, *CHEAP]
+    monkeypatch.setattr("kinformer.lab.advise.training_minutes.step_seconds", lambda *_: 0.01)
     monkeypatch.setattr(
         "kinformer.lab.advise.ranking.members", lambda: {name: members()[name] for name in names if name in members()}
     )

@@ -2,6 +2,7 @@
 
 import ast
 import builtins
+import functools
 import inspect
 import re
 from collections.abc import Callable, Iterator
@@ -52,7 +53,7 @@ def defines(file: Path, name: str) -> bool:
     file: the Python file.
     name: name of the function.
     """
-    return any(isinstance(node, ast.FunctionDef) and node.name == name for node in _parse(file).body)
+    return re.search(rf"^def {name}\b", file.read_text(encoding="utf-8"), re.MULTILINE) is not None
 
 
 def arguments(file: Path, name: str) -> list[str] | None:
@@ -123,6 +124,7 @@ def _is_public(node: ast.FunctionDef | ast.ClassDef) -> bool:
     return not node.name.startswith("_")
 
 
+@functools.cache  # a command that names several members reads the files of all members for each of them
 def _parse(file: Path) -> ast.Module:
     return ast.parse(file.read_text(encoding="utf-8"))
 

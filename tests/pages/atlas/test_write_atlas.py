@@ -262,12 +262,12 @@ def test_the_examples_are_expressions(page: Any) -> None:
         ("Strided", "Strided"),
     ],
 )
-def test_search_finds_other_names(page: Any, words: str, address: str) -> None:
-    page.fill("#search", words)
-    links = page.evaluate("[...document.querySelectorAll('#results a')].map((x) => decodeURIComponent(x.href))")
+def test_search_finds_other_names(shared_page: Any, words: str, address: str) -> None:
+    shared_page.fill("#search", words)
+    links = shared_page.evaluate("[...document.querySelectorAll('#results a')].map((x) => decodeURIComponent(x.href))")
     assert address in links[0], links
-    page.keyboard.press("Escape")
-    assert page.is_hidden("#results")
+    shared_page.keyboard.press("Escape")
+    assert shared_page.is_hidden("#results")
 
 
 def search(page: Any, words: str) -> list[str]:
@@ -284,11 +284,11 @@ def test_an_idea_of_this_name_comes_before_a_topic(page: Any, words: str) -> Non
     wait_for_address(page, "#idea/sinks")
 
 
-def test_a_result_says_why_it_matches(page: Any) -> None:
-    assert "also called: GPT2LMHeadModel" in search(page, "GPT2LMHeadModel")[0]
-    assert any("reformer member topic: hashed" in text for text in search(page, "hashed attention"))
-    assert "a similar name" in search(page, "longfomer")[0]
-    assert "also called" not in search(page, "longformer")[0]
+def test_a_result_says_why_it_matches(shared_page: Any) -> None:
+    assert "also called: GPT2LMHeadModel" in search(shared_page, "GPT2LMHeadModel")[0]
+    assert any("reformer member topic: hashed" in text for text in search(shared_page, "hashed attention"))
+    assert "a similar name" in search(shared_page, "longfomer")[0]
+    assert "also called" not in search(shared_page, "longformer")[0]
 
 
 def test_a_filter_is_named_and_ended(page: Any) -> None:
