@@ -96,9 +96,16 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     random.seed(SEED)
     numpy.random.seed(SEED)
-    torch.manual_seed(SEED)
+    seed_torch(SEED)
     for mark in item.iter_markers("golden"):
         note_golden(item, *mark.args)
+
+
+def seed_torch(seed: int) -> None:
+    """Does what `torch.manual_seed` does, which writes down where it was called as long as no GPU is in use."""
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(seed)
 
 
 def note_golden(item: pytest.Item, mechanism: str, name: str | None) -> None:

@@ -345,8 +345,7 @@ def test_drawings_on_cards_name_their_colours_and_axes(html: str) -> None:
         assert "Down: query. Across: " in caption and 'class="dot"' in caption, name
 
 
-@pytest.mark.parametrize("width", [500, 1280])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "scheme"), [(500, "light"), (1280, "dark")])
 def test_no_section_is_wider_than_the_screen(browser: Any, folder: Path, width: int, scheme: str) -> None:
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page = context.new_page()
