@@ -1,6 +1,6 @@
 # make setup   builds .venv once, and again when pyproject.toml or constraints.txt change
 # make run     the tour: three models trained, one page with pictures; 4 to 9 minutes, after the installation
-# make test    about 8 minutes on 2 fast quiet cores, 25 on slow ones
+# make test    10 to 12 minutes on 2 quiet cores of a server
 # make docs    the documentation, in site/; 2 to 3 minutes
 # make prove   everything: about three hours on 2 cores, of which what each member costs takes half of one
 #
