@@ -8,6 +8,7 @@ import collections.abc
 import functools
 import inspect
 import operator
+import os
 import types
 from collections.abc import Callable
 from typing import Annotated, Any, Generic, Union, get_args, get_origin
@@ -53,12 +54,14 @@ def jaxtyped(function: Any = None, **options: Any) -> Any:
     jaxtyping binds the arguments of each call to their names and checks them twice, which takes half of the time of
     tests. Here they are checked once, in one scope of sizes, which a function without arrays does not need. Classes,
     properties and the like are taken apart by jaxtyping, which asks this for their functions. A function inside a
-    function would be prepared anew at each call of the outer one, which took a tenth of the time; mypy alone checks it.
+    function would be prepared anew at each call of the outer one, which took a tenth of the time. Only the long
+    run checks it.
     """
     if function is None:
         return functools.partial(jaxtyped, **options)
     if (
-        inspect.isfunction(function)
+        os.environ.get("KINFORMER_PROVE") != "1"
+        and inspect.isfunction(function)
         and function.__module__.startswith("kinformer.")
         and "<locals>" in function.__qualname__
     ):

@@ -102,7 +102,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def seed_torch(seed: int) -> None:
-    """Does what `torch.manual_seed` does, which writes down where it was called as long as no GPU is in use."""
+    """Seeds the CPU and NVIDIA GPUs. `torch.manual_seed` records a call stack each time where no GPU is in use."""
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_available():
         torch.cuda.manual_seed_all(seed)

@@ -1,8 +1,8 @@
 """The registry of parts (files in folders) and of members (functions that make named models).
 
 The signature of a member function is its config. Choose `kinds`, `modules` and `examples` to visit every part, `member`
-to declare a named system, and `find_member` with `parse_keywords` to get from text to a model. Folders are read at
-every call. The list of installed plugins is read once per process. This module does not import torch.
+to declare a named system, and `find_member` with `parse_keywords` to get from text to a model. Folders are listed at
+every call. Files and the list of plugins are read once per process. This module does not import torch.
 """
 
 import functools

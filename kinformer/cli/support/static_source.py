@@ -48,12 +48,12 @@ def first_sentences(kind: str, function: str = "") -> dict[str, str]:
 
 
 def defines(file: Path, name: str) -> bool:
-    """True if a Python file defines a function with this name, outside any class.
+    """True if a line of a Python file begins with the definition of a function with this name.
 
     file: the Python file.
     name: name of the function.
     """
-    return re.search(rf"^def {name}\b", file.read_text(encoding="utf-8"), re.MULTILINE) is not None
+    return re.search(rf"^def\s+{re.escape(name)}\b", file.read_text(encoding="utf-8"), re.MULTILINE) is not None
 
 
 def arguments(file: Path, name: str) -> list[str] | None:

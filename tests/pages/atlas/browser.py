@@ -34,13 +34,22 @@ def open_browser() -> Iterator[Any]:
 
 
 def wait_for_address(page: Any, text: str) -> None:
-    """Wait until the address of the page has this text after its ``#``, and the page shows that address."""
+    """Wait until the page has an address and shows it.
+
+    text: "#section" is the whole address up to its settings, "#section?setting=1" all of it, "setting=1" a part.
+    """
     page.wait_for_function(
-        "(text) => location.hash.includes(text) && document.body.dataset.address === location.hash", arg=text
+        """(text) => {
+            const address = location.hash;
+            if (document.body.dataset.address !== address) return false;
+            if (!text.startsWith("#")) return address.includes(text);
+            return text === (text.includes("?") ? address : address.split("?")[0]);
+        }""",
+        arg=text,
     )
 
 
 def visit(page: Any, address: str) -> None:
     """Go to the part ``#address`` of the page that is open."""
     page.goto(f"{page.url.partition('#')[0]}#{address}")
-    wait_for_address(page, address.partition("?")[0])
+    wait_for_address(page, f"#{address.partition('?')[0]}")

@@ -1,6 +1,5 @@
 """The map of descent: its lines pass no member, it never moves, and a member is named when it is pointed at."""
 
-import random
 import re
 from itertools import combinations, pairwise
 from typing import Any
@@ -96,8 +95,8 @@ def test_the_map_fits_a_screen_of_1280_pixels(page: Any) -> None:
 
 @pytest.fixture
 def some_names(prove: bool) -> list[str]:
-    """Members to point at: drawn in every run, and all in the long run."""
-    return list(lineage()) if prove else random.sample(list(lineage()), 12)
+    """Members to point at: every third, in the order of families, and all in the long run."""
+    return list(lineage())[:: 1 if prove else 3]
 
 
 def check_member(page: Any, name: str, place: list[float]) -> None:
