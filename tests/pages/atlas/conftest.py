@@ -46,7 +46,7 @@ def page(browser: Any, folder: Path) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def shared_page(browser: Any, folder: Path) -> Iterator[Any]:
-    """One page for the tests of a file that only fill its search box; to open a page takes most of their time."""
+    """One page for the tests of a file that only fill its search box: opening a page takes most of their time."""
     yield from open_page(browser, folder, viewport={"width": 1280, "height": 900})
 
 
