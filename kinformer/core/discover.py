@@ -2,7 +2,7 @@
 
 The signature of a member function is its config. Choose `kinds`, `modules` and `examples` to visit every part, `member`
 to declare a named system, and `find_member` with `parse_keywords` to get from text to a model. Folders are listed at
-every call. Which files are parts, and which plugins exist, is read once per process. This module does not import torch.
+every call. The marks of files and the list of plugins are read once per process. This module does not import torch.
 """
 
 import functools
